@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from mtpc.autoregressive.config import MAX_LAYERS, LayersConfig
+from mtpc.autoregressive.config import MAX_LAYERS, LayersConfig, layer_of
+from mtpc.errors import MTPCError
 
 MAX_TARGET_LAYERS, MAX_RANK = 1 << 12, 1 << 12
 AdaptedModule = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -95,3 +96,20 @@ def module_path(module: str) -> str:
         module: One of `ADAPTED_MODULES`.
     """
     return f"self_attn.{module}" if module in ATTENTION_MODULES else f"mlp.{module}"
+
+
+def lora_of(target: Any, layers: int, rank: int) -> dict[str, Any]:
+    """Return the keys of a `LoRALayersConfig` for the last layers of a target, with all projections adapted.
+
+    Args:
+        target: The target's configuration in transformers.
+        layers: k, adapted layers.
+        rank: r of each adapter, and alpha: the low-rank products are not scaled.
+
+    Raises:
+        MTPCError: The layers are of an unsupported type, or have experts.
+    """
+    if getattr(target, "num_experts", None):
+        raise MTPCError(f"LoRA layers need dense layers, but the target's model_type is {target.model_type!r}.")
+    adapters = {"num_hidden_layers": layers, "target_layers": target.num_hidden_layers, "rank": rank}
+    return {**layer_of(target), **adapters, "alpha": float(rank)}

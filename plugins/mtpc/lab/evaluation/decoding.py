@@ -11,7 +11,7 @@ from transformers import DynamicCache
 
 from mtpc.draft_model.part import TextPart
 from mtpc.draw import draw
-from mtpc.lab.targets.frozen import Features, FrozenTarget
+from mtpc.lab.targets.frozen import Features, FrozenTarget, state_below
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.reference import ReferenceDrafter, truncate_cache
 from mtpc.target_head.shared import SharedHead
@@ -37,18 +37,21 @@ class TargetSession:
     """Target with cached keys and values of one text.
 
     Each ``read`` continues the text of the previous one, of which it keeps the first ``keep`` tokens.
+
+    Args:
+        target: Frozen target.
+        below: Layer whose input states are the hidden states that are read; None: the last ones.
     """
 
-    def __init__(self, target: FrozenTarget) -> None:
-        self.target, self.cache = target, DynamicCache()
+    def __init__(self, target: FrozenTarget, below: int | None = None) -> None:
+        self.target, self.below, self.cache = target, below, DynamicCache()
 
     def read(self, tokens: list[int], keep: int) -> Features:
         """Return the target's features of m tokens after the first ``keep`` cached ones: [1, m, d] and [1, m, V]."""
         truncate_cache(self.cache, keep)
-        ids = torch.tensor([tokens], device=self.target.device)
-        model = self.target.model
-        hidden = model.model(input_ids=ids, past_key_values=self.cache, use_cache=True).last_hidden_state
-        return Features(hidden, model.lm_head(hidden).float())
+        below = () if self.below is None else (self.below,)
+        features = self.target.features(torch.tensor([tokens]), below, self.cache)
+        return features if self.below is None else features._replace(hidden=features.below[self.below])
 
 
 @torch.inference_mode()
@@ -68,7 +71,7 @@ def speculate(
 
     Args:
         target: Frozen target.
-        drafter: Drafter on the target's device.
+        drafter: Drafter on the target's device; adapted layers are bound to the target.
         head: Output head of the target.
         prompt: Token ids, at least two.
         max_tokens: Longest output, in tokens.
@@ -80,7 +83,8 @@ def speculate(
     Returns:
         The output with the acceptance of each step.
     """
-    decoded, target_session, session = DecodedText(), TargetSession(target), ReferenceDrafter(drafter, head)
+    decoded, session = DecodedText(), ReferenceDrafter(drafter, head)
+    target_session = TargetSession(target, state_below(drafter))
 
     def uniforms(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator, dtype=torch.float64).to(target.device)

@@ -18,7 +18,7 @@ from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import GeneratedText, TextFeatures, generate_texts, text_features
 from mtpc.lab.evaluation.trees import NO_TREES, TreeSettings, check_trees, tree_acceptance
 from mtpc.lab.table import Table
-from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device
+from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device, state_below
 from mtpc.lab.text.chat_template import load_tokenizer
 from mtpc.methods.drafter import Drafter, check_drafts, load_drafter
 from mtpc.target_head.shared import SharedHead
@@ -90,7 +90,7 @@ class DrafterScorer:
             Acceptance probability of each draft token, float64 [L', K], by title and note. The note is "" or
             `NO_EVIDENCE`.
         """
-        drafter, parallel = self.drafter, self.drafter.parallel
+        drafter, parallel, text = self.drafter, self.drafter.parallel, text.read_by(self.drafter)
         accept = {(self.name, ""): step_acceptance(drafter, self.head, text, self.drafts, temperature)}
         if temperature == 1 and drafter.config.draft_steps == 0 and parallel is not None and parallel.num_evidence:
             unconditioned = step_acceptance(drafter, self.head, text, self.drafts, temperature, conditioned=False)
@@ -157,7 +157,8 @@ def evaluate_folders(target: Path, folders: list[Path], prompts: Prompts, plan: 
     frozen = FrozenTarget(target, device=device, dtype=torch.float32)
     unique = len({folder.name for folder in folders}) == len(folders)
     drafters = {
-        folder.name if unique else str(folder): load_drafter(folder, frozen.facts, device=device) for folder in folders
+        folder.name if unique else str(folder): frozen.bind(load_drafter(folder, frozen.facts, device=device))
+        for folder in folders
     }
     for name, drafter in drafters.items():
         check_vocabulary(name, drafter, target)
@@ -195,8 +196,9 @@ def counts_of(
         Counts by title and note, see `DrafterScorer.acceptance`.
     """
     accept: dict[tuple[str, str], list[Tensor]] = {}
+    below = {layer for scorer in scorers if (layer := state_below(scorer.drafter)) is not None}
     for text in texts:
-        features = text_features(target, text)
+        features = text_features(target, text, below)
         for scorer in scorers:
             for key, of_text in scorer.acceptance(features, temperature).items():
                 accept.setdefault(key, []).append(of_text)

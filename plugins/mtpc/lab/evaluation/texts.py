@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.lab.evaluation.prompts import Prompts
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.targets.generation import generate
+from mtpc.methods.drafter import Drafter
 
 
 class GeneratedText(NamedTuple):
@@ -32,12 +36,27 @@ class TextFeatures(NamedTuple):
         hidden: Hidden states of the target after its final norm, [T, d].
         logits: Logits of the target, float32 [T, V]. Row t predicts token t + 1.
         start: Position of the first output token.
+        below: States that enter a layer of the target, [T, d], by the layer's number, for adapted layers.
     """
 
     tokens: Tensor
     hidden: Tensor
     logits: Tensor
     start: int
+    below: dict[int, Tensor] = MappingProxyType({})  # type: ignore[assignment]  # nothing writes to it
+
+    @torch.inference_mode()
+    def read_by(self, drafter: Drafter) -> TextFeatures:
+        """Return the text with the states that a drafter's parallel part reads as its hidden states.
+
+        They are those of adapted layers, which draft nothing (`AdaptedLayers`), where the drafter has such layers.
+        """
+        part = drafter.autoregressive
+        if not isinstance(part, AdaptedLayers):
+            return self
+        below = self.below[part.config.state_below][None]
+        positions = torch.arange(below.shape[1], device=below.device)[None]
+        return self._replace(hidden=part(None, below, positions)[0])
 
     def steps(self, num_drafts: int) -> tuple[slice, Tensor]:
         """Return the L' positions t after which a step fits into the output.
@@ -81,13 +100,15 @@ def generate_texts(
 
 
 @torch.inference_mode()
-def text_features(target: FrozenTarget, text: GeneratedText) -> TextFeatures:
+def text_features(target: FrozenTarget, text: GeneratedText, below: Collection[int] = ()) -> TextFeatures:
     """Return a text with the target's features, computed in one pass.
 
     Args:
         target: Frozen target.
         text: The text.
+        below: Layers whose input states are needed, see `TextFeatures`.
     """
     tokens = torch.tensor(text.tokens, device=target.device)
-    features = target.features(tokens[None])
-    return TextFeatures(tokens, features.hidden[0], features.logits[0], text.start)
+    features = target.features(tokens[None], below)
+    states = {number: each[0] for number, each in features.below.items()}
+    return TextFeatures(tokens, features.hidden[0], features.logits[0], text.start, states)

@@ -119,7 +119,7 @@ def drafts_along(
         MTPCError: The drafter does not support such trees.
     """
     size = trees.largest
-    if drafter.autoregressive is None:
+    if not drafter.split(depth)[0]:
         assert drafter.parallel is not None  # a drafter has a part
         hidden = text.hidden[positions].to(next(drafter.parameters()).dtype)
         context = DraftContext.of_target(hidden, text.tokens[1:][positions])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.errors import MTPCError, first_line
 from mtpc.files.target import Target
 from mtpc.lab.targets.folder import check_folder
@@ -22,10 +25,12 @@ class Features(NamedTuple):
     Attributes:
         hidden: Hidden states after the final norm, [B, T, d].
         logits: Logits, float32 [B, T, V]. Row t predicts token t + 1.
+        below: States that enter a layer, [B, T, d], by the layer's number, where they were asked for.
     """
 
     hidden: Tensor
     logits: Tensor
+    below: dict[int, Tensor] = MappingProxyType({})  # type: ignore[assignment]  # nothing writes to it
 
 
 class FrozenTarget:
@@ -91,14 +96,39 @@ class FrozenTarget:
         return states
 
     @torch.inference_mode()
-    def features(self, tokens: Tensor) -> Features:
-        """Return hidden states and logits of one forward pass over tokens int64 [B, T]."""
-        hidden = self.model.model(input_ids=tokens.to(self.device), use_cache=False).last_hidden_state
-        return Features(hidden, self.model.lm_head(hidden).float())
+    def features(self, tokens: Tensor, below: Collection[int] = (), cache: Any = None) -> Features:
+        """Return the features of one forward pass.
+
+        Args:
+            tokens: int64 [B, T].
+            below: Layers whose input states are returned as well.
+            cache: A cache of transformers with the tokens before; None: there are none.
+        """
+        cached = {"past_key_values": cache, "use_cache": cache is not None, "output_hidden_states": bool(below)}
+        output = self.model.model(input_ids=tokens.to(self.device), **cached)
+        hidden = output.last_hidden_state
+        logits = self.model.lm_head(hidden).float()
+        return Features(hidden, logits, {number: output.hidden_states[number] for number in below})
+
+    def bind(self, drafter: Drafter) -> Drafter:
+        """Share the target's layers with a drafter that adapts them, and return the drafter.
+
+        Raises:
+            MTPCError: See `AdaptedLayers.bind`.
+        """
+        if isinstance(drafter.autoregressive, AdaptedLayers):
+            drafter.autoregressive.bind(self.model)
+        return drafter
+
+
+def state_below(drafter: Drafter) -> int | None:
+    """Return the layer of the target whose input state a drafter reads; None: the last state."""
+    autoregressive = drafter.config.autoregressive
+    return None if autoregressive is None else autoregressive.state_below
 
 
 def check_state(name: str, drafter: Drafter) -> None:
-    """Check that a drafter reads the target's last hidden states, the only ones that are computed here.
+    """Check that a drafter's draft layers, if it has any, read the target's last hidden states.
 
     Args:
         name: Name of the drafter, for the error.
@@ -109,7 +139,8 @@ def check_state(name: str, drafter: Drafter) -> None:
     """
     if drafter.method.reads_text:
         raise MTPCError(f"{name} reads the request's text instead of the target's states: use `mtpc bench`.")
-    if drafter.config.autoregressive is not None and drafter.config.autoregressive.state_below is not None:
+    autoregressive = drafter.config.autoregressive
+    if autoregressive is not None and autoregressive.drafts and autoregressive.state_below is not None:
         raise MTPCError(
             f"{name} reads a state between the target's layers, which only engines compute: use `mtpc bench`."
         )

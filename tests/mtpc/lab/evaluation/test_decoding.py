@@ -15,7 +15,7 @@ from mtpc.lab.targets.generation import generate
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
-from tests.mtpc.lab.evaluation.drafters import NAMES, tiny_drafter
+from tests.mtpc.lab.evaluation.drafters import SCORED, tiny_drafter
 from tests.support.tiny_models import VOCAB, make_target
 
 DRAFTS = 3
@@ -28,7 +28,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> FrozenTarget:
     return FrozenTarget(folder)
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=SCORED)
 def drafter(target: FrozenTarget, request: pytest.FixtureRequest) -> Drafter:
     """Of every draft method, now and then right."""
     return tiny_drafter(request.param, target.model)

@@ -20,7 +20,7 @@ from mtpc.lab.evaluation.trees import TreeSettings
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import save_drafter
 from mtpc.target_head.shared import SharedHead
-from tests.mtpc.lab.evaluation.drafters import NAMES, tiny_drafter
+from tests.mtpc.lab.evaluation.drafters import LORA, NAMES, SCORED, tiny_drafter
 from tests.support.tiny_methods import EXAMPLES
 from tests.support.tiny_models import VOCAB, make_target
 
@@ -42,15 +42,15 @@ def target(folder: Path) -> FrozenTarget:
 
 
 def test_every_kind_and_both_ways_for_every_family(target: FrozenTarget) -> None:
-    results = evaluate(target, PROMPTS, {name: tiny_drafter(name, target.model) for name in NAMES}, QUICK)
+    results = evaluate(target, PROMPTS, {name: tiny_drafter(name, target.model) for name in SCORED}, QUICK)
     columns = [f"{kind} T={t}" for t in (1, 0) for kind in ("chat", "code", "all")]
     columns += [f"all T={t}, real loop" for t in (1, 0)]
-    assert set(results) == set(NAMES)
-    assert set(results["mtpc"]) == {*columns, "all T=1, no evidence"}
+    assert set(results) == set(SCORED)
+    assert set(results["mtpc"]) == set(results[LORA]) == {*columns, "all T=1, no evidence"}
     assert set(results["fastmtp"]) == set(results["hybrid"]) == set(columns)
     for name, drafts in (("mtpc", 3), ("fastmtp", 3), ("hybrid", 4)):
         assert all(len(rates["marginal_acceptance"]) == drafts for rates in results[name].values())
-    for name in NAMES:  # all kinds together lie between the kinds
+    for name in SCORED:  # all kinds together lie between the kinds
         lengths = [results[name][f"{kind} T=1"]["acceptance_length"] for kind in ("chat", "code", "all")]
         assert min(lengths) <= lengths[-1] <= max(lengths)
 
@@ -102,12 +102,13 @@ def test_the_real_loop_decodes_the_first_prompts_of_each_kind(target: FrozenTarg
 
 def test_trees_stand_beside_the_chain(target: FrozenTarget) -> None:
     plan = EvaluationPlan(temperatures=(1.0,), length=14, loop=0, trees=TreeSettings((3, 6)))
-    results = evaluate(target, PROMPTS, {"x": tiny_drafter("mtpc", target.model)}, plan)
-    assert set(results) == {"x", "x, tree of 3", "x, tree of 6"}
-    assert set(results["x, tree of 6"]) == {"chat T=1", "code T=1", "all T=1"}
+    for name in ("mtpc", LORA):
+        results = evaluate(target, PROMPTS, {"x": tiny_drafter(name, target.model)}, plan)
+        assert set(results) == {"x", "x, tree of 3", "x, tree of 6"}
+        assert set(results["x, tree of 6"]) == {"chat T=1", "code T=1", "all T=1"}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCORED)
 def test_the_callers_module_stays_what_and_where_it_is(target: FrozenTarget, name: str) -> None:
     drafter = tiny_drafter(name, target.model).to(torch.bfloat16).train().requires_grad_(True)
     before = [(weight.data_ptr(), weight.clone()) for weight in drafter.parameters()]

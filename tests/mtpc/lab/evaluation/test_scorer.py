@@ -10,13 +10,14 @@ from mtpc.lab.evaluation.acceptance import counts_along
 from mtpc.lab.evaluation.decoding import speculate
 from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import GeneratedText, TextFeatures, text_features
-from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.targets.frozen import FrozenTarget, state_below
 from mtpc.lab.targets.generation import generate
 from mtpc.methods import draft_methods
+from mtpc.methods.drafter import Drafter
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import rates_from_counts
-from tests.mtpc.lab.evaluation.drafters import NAMES, tiny_drafter
+from tests.mtpc.lab.evaluation.drafters import NAMES, SCORED, tiny_drafter
 from tests.support.random_hybrid import register_method
 from tests.support.tiny_models import VOCAB, draft_layers_oracle, make_fastmtp, make_layer, make_mtpc, make_target
 
@@ -124,8 +125,14 @@ def prompts(count: int) -> list[list[int]]:
     return [torch.randint(VOCAB, (4 + i % 3,), generator=generator).tolist() for i in range(count)]
 
 
+def features_for(target: FrozenTarget, drafter: Drafter, text: GeneratedText) -> TextFeatures:
+    """With the states that the drafter's parallel part reads."""
+    below = state_below(drafter)
+    return text_features(target, text, () if below is None else (below,)).read_by(drafter)
+
+
 @pytest.mark.parametrize("restricted", [False, True])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCORED)
 def test_greedy_acceptance_is_that_of_the_real_loop(target: FrozenTarget, name: str, restricted: bool) -> None:
     if restricted and name == "subset":
         pytest.skip("its head is its own")
@@ -136,7 +143,7 @@ def test_greedy_acceptance_is_that_of_the_real_loop(target: FrozenTarget, name: 
     lengths = []
     for prompt, text in zip(asked, generate(target, asked, length, 0.0), strict=True):
         # Steps that start in the first tokens but K are foretold; the loop is cut off at the end.
-        seen = text_features(target, GeneratedText(text, len(prompt)))
+        seen = features_for(target, drafter, GeneratedText(text, len(prompt)))
         foretold = counts_along([step_acceptance(drafter, head, seen, drafts, 0.0)]).rates
         counts, emitted = [], 1
         for accepted in speculate(target, drafter, head, prompt, length, drafts).accepted:
@@ -150,14 +157,17 @@ def test_greedy_acceptance_is_that_of_the_real_loop(target: FrozenTarget, name: 
     assert max(lengths) > 1.05
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCORED)
 def test_sampled_acceptance_is_that_of_the_real_loop(target: FrozenTarget, name: str) -> None:
     drafter = tiny_drafter(name, target.model)
     head = drafter.head(SharedHead.of(target.model))
     generator, temperature, drafts = torch.Generator().manual_seed(1), 0.9, 3
     asked = prompts(16)
     texts = generate(target, asked, 80, temperature, generator=generator)
-    views = [text_features(target, GeneratedText(text, len(prompt))) for prompt, text in zip(asked, texts, strict=True)]
+    views = [
+        features_for(target, drafter, GeneratedText(text, len(prompt)))
+        for prompt, text in zip(asked, texts, strict=True)
+    ]
     foretold = counts_along([step_acceptance(drafter, head, seen, drafts, temperature) for seen in views]).rates
     counts: list[int] = []
     for prompt in asked:

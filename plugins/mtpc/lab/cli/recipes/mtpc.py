@@ -42,7 +42,9 @@ def train(
     ] = None,
     out: Annotated[
         Path,
-        typer.Option(callback=folder_to_write, help="Folder for the checkpoints, as OUT/PREFIX-CIRCUIT-nWINDOW."),
+        typer.Option(
+            callback=folder_to_write, help="Folder for the checkpoints, as OUT/PREFIX-CIRCUIT-nWINDOW[-loraLAYERS]."
+        ),
     ] = Path("runs"),
     prefix: Annotated[
         str, typer.Option(callback=file_name, help="First part of the names of the checkpoints.")
@@ -101,6 +103,16 @@ def train(
             "several drafters.",
         ),
     ] = None,
+    lora_layers: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=64,
+            help="Train LoRA adapters on the target's last layers as well, whose output the circuit then reads: the "
+            "number of layers, 1, 2 or 4 in MTPC; 0 is none.",
+        ),
+    ] = 0,
+    lora_rank: Annotated[int, typer.Option(min=1, max=4096, help="Rank of the LoRA adapters.")] = 16,
     *,
     settings: CircuitSettings,
     on_conversations: ConversationCircuitSettings,
@@ -134,10 +146,15 @@ def train(
     # Train four drafters, and compare them.
     mtpc train mtpc --target runs/byte-target --circuits cp,hmm --windows 8,16
 
+    # Adapt the target's last layer as well.
+    mtpc train mtpc --target weights/byte-target --lora-layers 1
+
     # Train for a chat model.
     mtpc train mtpc --target runs/smollm2 --data runs/data --circuits ff,hmm
     ```
     """
+    from mtpc.autoregressive.lora import lora_of
+    from mtpc.errors import MTPCError
     from mtpc.lab.cli.train_and_score import train_and_score
     from mtpc.lab.evaluation.prompts import Prompts, corpus_prompts, heldout_questions
     from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
@@ -149,12 +166,15 @@ def train(
     from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe
     from mtpc.methods.drafter import load_drafter
 
+    if data is not None and lora_layers:
+        raise MTPCError("--lora-layers trains adapters on a corpus (--corpus), not on conversations (--data).")
     text = None if data is not None else Corpus(corpus)
     if text is not None:
         text.check_target(target)
     conversations = [] if data is None else list(read_conversations(data))
     device = default_device()
     frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
+    suffix = f"-lora{lora_layers}" if lora_layers else ""
     shared = {
         "hidden_size": frozen.facts.hidden_size,
         "vocab_size": frozen.facts.vocab_size,
@@ -164,9 +184,10 @@ def train(
         "sum_features": sum_features,
         "trunk_size": trunk_size,
         "token_input": data is not None if token_input is None else token_input,
+        "lora": lora_of(frozen.model.config, lora_layers, lora_rank) if lora_layers else None,
     }
     configs = {
-        f"{prefix}-{circuit}-n{window}": _config(circuit, window, rank, markov_rank, shared)
+        f"{prefix}-{circuit}-n{window}{suffix}": _config(circuit, window, rank, markov_rank, shared)
         for circuit in circuits
         for window in windows
     }

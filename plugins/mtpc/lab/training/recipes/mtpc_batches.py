@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.training.recipes.byte_target import sample_batch
 from mtpc.lab.training.settings import BatchShape
+from mtpc.methods.drafter import Drafter
+
+
+class TextStates(NamedTuple):
+    """States between the target's layers of whole texts, from which adapted layers compute those of some positions.
+
+    Attributes:
+        below: States that enter a layer of the target, [texts, T, d], by the layer's number.
+        positions: Positions of the windows in each text, int64 [texts, n].
+    """
+
+    below: dict[int, Tensor]
+    positions: Tensor
+
+    def part(self, number: int, size: int) -> TextStates:
+        """Return the texts of the micro-batch of this number, with ``size`` positions in each."""
+        count = size // self.positions.shape[1]
+        rows = slice(number * count, (number + 1) * count)
+        return TextStates({layer: states[rows] for layer, states in self.below.items()}, self.positions[rows])
+
+    def adapted(self, part: AdaptedLayers) -> Tensor:
+        """Return the states of all positions after the adapted layers, [texts n, d], text by text."""
+        below = self.below[part.config.state_below]
+        whole = part(None, below, torch.arange(below.shape[1], device=below.device)[None])
+        return whole.gather(1, self.positions[..., None].expand(-1, -1, whole.shape[2])).flatten(0, 1)
 
 
 class TrainingWindows(NamedTuple):
@@ -20,15 +47,38 @@ class TrainingWindows(NamedTuple):
         hidden: Hidden state h_t of the target at each position, [B, d].
         tokens: Tokens x_{t+1}..x_{t+n}, int64 [B, n].
         logits: Logits of the target, float32 [B, n, V]. Entry j predicts tokens[:, j].
+        texts: The texts around the positions, for drafters that adapt the target's layers; None: there is none.
     """
 
     hidden: Tensor
     tokens: Tensor
     logits: Tensor
+    texts: TextStates | None = None
+
+    def split(self, size: int) -> Iterator[TrainingWindows]:
+        """Split into micro-batches of at most ``size`` positions, or of one text where adapters read whole texts."""
+        if self.texts is not None:
+            size = max(1, size // self.texts.positions.shape[1]) * self.texts.positions.shape[1]
+        parts = zip(*(each.split(size) for each in (self.hidden, self.tokens, self.logits)), strict=True)
+        for number, (hidden, tokens, logits) in enumerate(parts):
+            texts = None if self.texts is None else self.texts.part(number, size)
+            yield TrainingWindows(hidden, tokens, logits, texts)
+
+    def read_by(self, drafter: Drafter) -> Tensor:
+        """Return the states that a drafter's circuit reads, [B, d]: the target's, or those of its adapted layers."""
+        if not isinstance(drafter.autoregressive, AdaptedLayers):
+            return self.hidden
+        assert self.texts is not None
+        return self.texts.adapted(drafter.autoregressive)
 
 
 def training_windows(
-    target: FrozenTarget, tokens: np.ndarray, shape: BatchShape, window: int, seed: int
+    target: FrozenTarget,
+    tokens: np.ndarray,
+    shape: BatchShape,
+    window: int,
+    seed: int,
+    below: Collection[int] = (),
 ) -> TrainingWindows:
     """Return windows after random positions of random texts; equal seeds give equal windows.
 
@@ -38,16 +88,19 @@ def training_windows(
         shape: Texts, their context and positions per text.
         window: Tokens n of a window.
         seed: Seed of the texts and positions.
+        below: Layers of the target whose input states adapted layers read.
     """
     generator = np.random.default_rng(seed)
     texts = sample_batch(tokens, shape.texts, shape.context + window, generator)
-    features = target.features(texts)
+    features = target.features(texts, below)
     starts = np.stack([generator.choice(shape.context, shape.positions, replace=False) for _ in range(shape.texts)])
     rows = torch.arange(shape.texts)[:, None].expand(-1, shape.positions).reshape(-1)
     positions = torch.from_numpy(starts).reshape(-1)
     ahead = positions[:, None] + torch.arange(window)  # [B, n]; logits at t + j - 1 predict x_{t+j}
+    context = {number: states[:, : shape.context].clone() for number, states in features.below.items()}
     return TrainingWindows(
         features.hidden[rows, positions].clone(),
         texts[rows[:, None], ahead + 1].to(target.device),
         features.logits[rows[:, None], ahead].clone(),
+        TextStates(context, torch.from_numpy(starts).to(target.device)) if below else None,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -26,6 +25,8 @@ from mtpc.parallel.circuit_part import CircuitPart
 class CircuitRecipe(DrafterRecipe):
     """Recipe of one or several circuits on the same batches, with one target forward pass per batch.
 
+    Adapters of the target's last layers are trained together with their circuit (MTPC paper, section 4.4).
+
     Args:
         target: Frozen target.
         corpus: Text to train on.
@@ -40,6 +41,7 @@ class CircuitRecipe(DrafterRecipe):
         self, target: FrozenTarget, corpus: Corpus, configs: dict[str, MTPCConfig], settings: CircuitSettings
     ) -> None:
         self.target, self.corpus, self.configs, self.settings = target, corpus, configs, settings
+        self.below = {config.lora.state_below for config in configs.values() if config.lora is not None}
         self.window = max(config.window for config in configs.values())
         self.tokens = corpus.training_tokens(settings.batch.context + self.window, target.facts.vocab_size)
 
@@ -51,7 +53,7 @@ class CircuitRecipe(DrafterRecipe):
         return Schedule(settings.learning_rate, settings.updates, settings.warmup_updates, half, "linear", 0.05)
 
     def models(self) -> dict[str, Drafter]:
-        """Return circuits with leaves from the target's output head and all other weights random.
+        """Return circuits with leaves from the target's output head, adapters without effect, and random other weights.
 
         Raises:
             MTPCError: The drafters do not fit into memory.
@@ -64,7 +66,7 @@ class CircuitRecipe(DrafterRecipe):
             Drafter.planned(MTPC(), config, f"the configuration of {name}")
             drafter = Drafter(MTPC(), config)
             circuit_of(drafter).head.initialize(unembedding)
-            drafters[name] = drafter.to(self.target.device)
+            drafters[name] = self.target.bind(drafter.to(self.target.device))
         return drafters
 
     def optimizers(self, drafter: Drafter) -> list[torch.optim.Optimizer]:
@@ -84,27 +86,21 @@ class CircuitRecipe(DrafterRecipe):
     def batch(self, update: int) -> TrainingBatch:
         """Return windows after random positions of random texts of the corpus."""
         seed = (self.settings.seed << 32) + update
-        windows = training_windows(self.target, self.tokens, self.settings.batch, self.window, seed)
-        return TrainingBatch(len(windows.hidden), self._split(windows))
-
-    def _split(self, windows: TrainingWindows) -> Iterator[TrainingWindows]:
-        split = (tensor.split(self.settings.micro_batch) for tensor in windows)
-        return (TrainingWindows(*part) for part in zip(*split, strict=True))
+        windows = training_windows(self.target, self.tokens, self.settings.batch, self.window, seed, self.below)
+        return TrainingBatch(len(windows.hidden), windows.split(self.settings.micro_batch))
 
     def losses(self, drafter: Drafter, windows: TrainingWindows) -> Tensor:
         """Return the losses of the MTPC paper's equation 4 or 5 over the drafter's window, and the balancing loss."""
         circuit = circuit_of(drafter)
-        window = circuit.config.window
+        window, hidden = circuit.config.window, windows.read_by(drafter)
         if self.settings.loss == "kl":
-            losses = distribution_losses(
-                circuit, windows.hidden, windows.tokens[:, :window], windows.logits[:, :window]
-            )
+            losses = distribution_losses(circuit, hidden, windows.tokens[:, :window], windows.logits[:, :window])
         else:
-            losses = token_losses(circuit, windows.hidden, windows.tokens[:, :window])
+            losses = token_losses(circuit, hidden, windows.tokens[:, :window])
         if not self._balances(drafter):
             return losses.sum(0)
-        _, sums = circuit.head.features(windows.hidden, windows.tokens[:, 0])
-        return torch.cat([losses.sum(0), len(windows.hidden) * balance_loss(circuit.circuit, sums)[None]])
+        _, sums = circuit.head.features(hidden, windows.tokens[:, 0])
+        return torch.cat([losses.sum(0), len(hidden) * balance_loss(circuit.circuit, sums)[None]])
 
     def data(self) -> dict[str, Any]:
         """Return the digest of the corpus."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from mtpc.autoregressive.lora import lora_of
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.training.recipes.byte_target import sample_batch
 from mtpc.lab.training.recipes.mtpc_batches import training_windows
@@ -16,7 +18,10 @@ from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe, circuit_of
 from mtpc.lab.training.schedule import Schedule
 from mtpc.lab.training.settings import BatchShape, CircuitSettings
 from mtpc.lab.training.trainer import Trainer
-from tests.mtpc.lab.training.tiny_recipes import CIRCUITS, MTPC, of_mtpc, tiny_target
+from mtpc.methods.drafter import load_drafter, save_drafter
+from tests.mtpc.lab.corpus_folder import make_corpus
+from tests.mtpc.lab.training.tiny_recipes import CIRCUITS, MTPC, circuit, of_mtpc, tiny_target
+from tests.support.tiny_models import VOCAB
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +79,36 @@ def test_an_update_is_that_of_a_plain_loop(target: FrozenTarget, tmp_path: Path,
         for parameter, (gradient, wanted) in zip(learner.model.parameters(), expected, strict=True):
             sure = gradient.abs() > 0.2 * gradient.abs().max().clamp_min(1e-4)
             torch.testing.assert_close(parameter[sure], wanted[sure], atol=rate / 100, rtol=0)
+
+
+@pytest.mark.parametrize("micro_batch", [64, 7])
+def test_adapters_learn_with_their_circuit(target: FrozenTarget, tmp_path: Path, micro_batch: int) -> None:
+    """One micro-batch is one text here, whose last states the circuit reads at the positions of its windows."""
+    config = circuit("hmm", 4, lora=lora_of(target.model.config, 1, 3))
+    settings = dataclasses.replace(
+        MTPC, updates=100, learning_rate=1e-2, micro_batch=micro_batch, batch=BatchShape(2, 20, 6)
+    )
+    corpus = make_corpus(tmp_path / "corpus", VOCAB, seed=0)
+    recipe = CircuitRecipe(target, corpus, {"hmm": config}, settings)
+    drafter = recipe.models()["hmm"]
+    parts = list(recipe.batch(0).micro_batches)
+    whole = training_windows(target, recipe.tokens, settings.batch, 4, 0)
+    assert len(parts) == (1 if micro_batch == 64 else 2)
+    with torch.no_grad():  # adapters have no effect yet
+        found = torch.cat([part.read_by(drafter) for part in parts])
+    torch.testing.assert_close(found, whole.hidden)
+    trainer = Trainer(recipe)
+    trainer.run()
+    learner = trainer.learners[0]
+    losses = [learner.loss(positions) for positions in learner.losses]
+    assert np.mean(losses[-10:]) < 0.95 * np.mean(losses[:5])
+    for name, weight in learner.model.named_parameters():
+        assert "lora_B" not in name or weight.abs().max() > 0
+    save_drafter(tmp_path / "drafter", learner.model, {})
+    loaded = target.bind(load_drafter(tmp_path / "drafter", target.facts))
+    with torch.no_grad():
+        found = torch.cat([part.read_by(loaded) for part in recipe.batch(0).micro_batches])
+    assert (found - whole.hidden).abs().max() > 1e-3
 
 
 def test_windows_are_the_text_after_their_state_and_a_function_of_the_seed(
