@@ -56,7 +56,7 @@ class Benchmark:
         self.scored, drafts = [], dict(given.drafts)
         for name, folder in given.drafter:
             plan = EvaluationPlan(length=given.max_tokens, num_drafts=drafts.get(name), trees=trees, seed=given.seed)
-            drafter = load_drafter(folder, self.target.facts, device=default_device())
+            drafter = self.target.bind(load_drafter(folder, self.target.facts, device=default_device()))
             self.scored.append(DrafterScorer(name, drafter, head, plan))
             self.digests[name] = digest(folder)
         self.rows = [

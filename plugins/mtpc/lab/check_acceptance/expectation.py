@@ -9,7 +9,7 @@ import torch
 from mtpc.lab.evaluation.acceptance import ExpectedCounts, expected_counts
 from mtpc.lab.evaluation.evaluate import DrafterScorer, EvaluationPlan, check_vocabulary
 from mtpc.lab.evaluation.scorer import step_acceptance
-from mtpc.lab.evaluation.texts import GeneratedText, text_features
+from mtpc.lab.evaluation.texts import GeneratedText, features_for
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
 from mtpc.lab.targets.generation import generate
 from mtpc.methods.drafter import load_drafter
@@ -33,7 +33,7 @@ class AcceptanceReference:
 
     def __init__(self, target: Path, drafter: Path, num_drafts: int, temperature: float, samples: bool) -> None:
         self.target = FrozenTarget(target, device=default_device(), dtype=torch.float32)
-        loaded = load_drafter(drafter, self.target.facts, device=self.target.device)
+        loaded = self.target.bind(load_drafter(drafter, self.target.facts, device=self.target.device))
         check_vocabulary(str(drafter), loaded, target)
         plan = EvaluationPlan(num_drafts=num_drafts)
         self.scorer = DrafterScorer(str(drafter), loaded, SharedHead.of(self.target.model), plan)
@@ -52,6 +52,6 @@ class AcceptanceReference:
         """
         drafts, text = self.scorer.drafts, [*prompt, *output]
         (text,) = generate(self.target, [text], drafts - 1, self.temperature, generator=self.generator)
-        features = text_features(self.target, GeneratedText(text, len(prompt)))
+        features = features_for(self.target, self.scorer.drafter, GeneratedText(text, len(prompt)))
         accept = step_acceptance(self.scorer.drafter, self.scorer.head, features, drafts, self.draft_temperature)
         return expected_counts(accept[None])

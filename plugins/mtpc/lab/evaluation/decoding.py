@@ -90,7 +90,7 @@ def speculate(
         return torch.rand(*shape, generator=generator, dtype=torch.float64).to(target.device)
 
     dtype = next(drafter.parameters()).dtype
-    hidden, logits = target_session.read(prompt, 0)
+    hidden, logits, _ = target_session.read(prompt, 0)
     first = logits[:, -1]
     text = [*prompt, int(first.argmax() if temperature == 0 else draw(probabilities(first, temperature), uniforms(1)))]
     processed = 0  # positions that the session has read; ``hidden`` belongs to those after them
@@ -100,7 +100,7 @@ def speculate(
         temperatures = None if temperature == 0 else torch.full((1,), temperature, device=target.device)
         draft = session.draft(hidden.to(dtype), following, num_drafts, temperatures, noise)
         processed = len(text) - 1
-        hidden, logits = target_session.read([text[-1], *draft.tokens[0].tolist()], processed)
+        hidden, logits, _ = target_session.read([text[-1], *draft.tokens[0].tolist()], processed)
         if draft.probs is None:
             verified = verify_greedy(draft.tokens, logits)
         else:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.lab.evaluation.prompts import Prompts
-from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.targets.frozen import FrozenTarget, state_below
 from mtpc.lab.targets.generation import generate
 from mtpc.methods.drafter import Drafter
 
@@ -97,6 +97,18 @@ def generate_texts(
             generated = generate(target, of_kind, length, temperature, prompts.end_tokens(target), generator)
             texts[kind] = [GeneratedText(text, len(prompt)) for text, prompt in zip(generated, of_kind, strict=True)]
     return texts
+
+
+def features_for(target: FrozenTarget, drafter: Drafter, text: GeneratedText) -> TextFeatures:
+    """Return a text with the features that a drafter's parallel part reads, see `TextFeatures.read_by`.
+
+    Args:
+        target: Frozen target.
+        drafter: Drafter on the target's device; adapted layers are bound to the target.
+        text: The text.
+    """
+    below = state_below(drafter)
+    return text_features(target, text, () if below is None else (below,)).read_by(drafter)
 
 
 @torch.inference_mode()

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 
 from mtpc.errors import MTPCError
-from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device
+from mtpc.lab.evaluation.decoding import TargetSession
+from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device, state_below
 from mtpc.lab.text.chat_template import ChatTemplate, load_tokenizer
 from mtpc.methods.drafter import load_drafter
 from mtpc.methods.reference import ReferenceDrafter
@@ -92,7 +93,7 @@ def tree_step(folder: Path, target_folder: Path, prompt: str, shape: DraftTreeSh
             not support such a tree.
     """
     target = FrozenTarget(target_folder, device=default_device())
-    drafter = load_drafter(folder, target.facts, device=target.device)
+    drafter = target.bind(load_drafter(folder, target.facts, device=target.device))
     check_state(str(folder), drafter)
     tokenizer = load_tokenizer(target_folder)
     ids: list[int] = tokenizer(prompt).input_ids
@@ -100,7 +101,7 @@ def tree_step(folder: Path, target_folder: Path, prompt: str, shape: DraftTreeSh
         ids = ChatTemplate(target_folder).question(prompt)
     if not ids:
         raise MTPCError(f"--tree {prompt!r} holds no token; give a prompt of at least one token.")
-    hidden, logits = target.features(torch.tensor([ids]))
+    hidden, logits, _ = TargetSession(target, state_below(drafter)).read(ids, 0)
     text = [*ids, int(logits[0, -1].argmax())]
     session = ReferenceDrafter(drafter, SharedHead.of(target.model))
     following = torch.tensor([text[1:]], device=target.device)

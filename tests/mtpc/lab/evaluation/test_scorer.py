@@ -9,11 +9,10 @@ from mtpc.circuits import temper
 from mtpc.lab.evaluation.acceptance import counts_along
 from mtpc.lab.evaluation.decoding import speculate
 from mtpc.lab.evaluation.scorer import step_acceptance
-from mtpc.lab.evaluation.texts import GeneratedText, TextFeatures, text_features
-from mtpc.lab.targets.frozen import FrozenTarget, state_below
+from mtpc.lab.evaluation.texts import GeneratedText, TextFeatures, features_for
+from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.targets.generation import generate
 from mtpc.methods import draft_methods
-from mtpc.methods.drafter import Drafter
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import rates_from_counts
@@ -123,12 +122,6 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> FrozenTarget:
 def prompts(count: int) -> list[list[int]]:
     generator = torch.Generator().manual_seed(5)
     return [torch.randint(VOCAB, (4 + i % 3,), generator=generator).tolist() for i in range(count)]
-
-
-def features_for(target: FrozenTarget, drafter: Drafter, text: GeneratedText) -> TextFeatures:
-    """With the states that the drafter's parallel part reads."""
-    below = state_below(drafter)
-    return text_features(target, text, () if below is None else (below,)).read_by(drafter)
 
 
 @pytest.mark.parametrize("restricted", [False, True])
