@@ -5,7 +5,7 @@
 Nothing is trained.  The target answers held-out questions, and the expected acceptance of each checkpoint along the
 answers is computed in closed form, as `mtpc evaluate` does.  Bytes are those of the weights that one draft reads, in
 bfloat16: all matrices of the drafter once, of tables with a row for each token the rows that it uses, and the rows of
-the output head that it may draft from.
+the output head that it may draft from.  Layers of the target that run again with adapters count as well.
 
 Acceptance along a long context needs answers that long: --length 2100.  Its columns are positions of the text, from one
 border to the next.
@@ -23,6 +23,8 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from mtpc.autoregressive.adapted_layers import AdaptedLayers
+from mtpc.autoregressive.lora import ADAPTED_MODULES
 from mtpc.draft import DraftContext
 from mtpc.files import provenance
 from mtpc.lab.evaluation.acceptance import counts_along
@@ -30,7 +32,7 @@ from mtpc.lab.evaluation.prompts import Prompts, check_prompts, heldout_question
 from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import TextFeatures, generate_texts, text_features
 from mtpc.lab.table import Table
-from mtpc.lab.targets.frozen import FrozenTarget, check_state
+from mtpc.lab.targets.frozen import FrozenTarget, check_state, state_below
 from mtpc.lab.text.conversations import read_conversations
 from mtpc.lab.training.load_balance import ComponentUsage
 from mtpc.lab.training.recipes.conversation_circuit_loss import WindowBatch, component_usage
@@ -60,15 +62,20 @@ def draft_bytes(drafter: Drafter, head: SharedHead) -> int:
         head: The output head that it drafts through.
     """
     size, rows = drafter.config.vocab_size, len(head.rows)
+    autoregressive = drafter.autoregressive
+    adapts = isinstance(autoregressive, AdaptedLayers)  # one pass through adapters and the target's own layers
     steps = drafter.split(drafter.config.num_drafts)[0]
     read = 0
+    if isinstance(autoregressive, AdaptedLayers):
+        shapes = (autoregressive.config.shape(module) for module in ADAPTED_MODULES)
+        read += len(autoregressive.layers) * sum(outputs * inputs for outputs, inputs in shapes)
     for name, weight in drafter.named_parameters():
         if weight.ndim == 2 and len(weight) == size:
             # The embedding of the token before each draft token, that of x_{t+1}, or an output head.
             by_end = {"before.weight": drafter.config.num_drafts, "token.weight": 1}
             read += weight.shape[1] * next((count for end, count in by_end.items() if name.endswith(end)), rows)
         else:
-            read += weight.numel() * (steps if name.startswith("autoregressive") else 1)
+            read += weight.numel() * (steps if name.startswith("autoregressive") and not adapts else 1)
     through_head = steps + int(drafter.parallel is not None and drafter.parallel.reads_head)
     return BYTES * (read + through_head * head.rows.numel())
 
@@ -129,10 +136,12 @@ def measure(
         }
         for each in contestants
     ]
+    below = {layer for each in contestants if (layer := state_below(each.drafter)) is not None}
     for temperature in temperatures:
         generated = generate_texts(target, prompts, length, temperature, 0)
-        texts = [text_features(target, text) for of_kind in generated.values() for text in of_kind]
+        features = [text_features(target, text, below) for of_kind in generated.values() for text in of_kind]
         for row, each in zip(rows, contestants, strict=True):
+            texts = [text.read_by(each.drafter) for text in features]
             drafts = each.drafter.config.num_drafts
             accept = [step_acceptance(each.drafter, each.head, text, drafts, temperature) for text in texts]
             row[f"T={temperature:g}"] = counts_along(accept).to_json()
@@ -182,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         head = head.restricted(torch.from_numpy(rankings.cut(chosen.language, chosen.size)))
     contestants = []
     for folder in chosen.drafters:
-        drafter = load_drafter(folder, target.facts)
+        drafter = target.bind(load_drafter(folder, target.facts))
         check_state(folder.name, drafter)
         contestants.append(Contestant(folder.name, drafter, drafter.head(head)))
     prompts = (

@@ -92,23 +92,31 @@ class FrozenTarget:
     @torch.no_grad()
     def hidden(self, tokens: Tensor) -> Tensor:
         """Return the hidden states after the final norm, without logits: tokens int64 [B, T] -> [B, T, d]."""
-        states: Tensor = self.model.model(input_ids=tokens.to(self.device), use_cache=False).last_hidden_state
-        return states
+        return self.states(tokens)[0]
 
-    @torch.inference_mode()
-    def features(self, tokens: Tensor, below: Collection[int] = (), cache: Any = None) -> Features:
-        """Return the features of one forward pass.
+    @torch.no_grad()
+    def states(
+        self, tokens: Tensor, below: Collection[int] = (), cache: Any = None
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Return the states of one forward pass, without logits.
 
         Args:
             tokens: int64 [B, T].
             below: Layers whose input states are returned as well.
             cache: A cache of transformers with the tokens before; None: there are none.
+
+        Returns:
+            The hidden states after the final norm, [B, T, d], and the states that enter a layer, by its number.
         """
         cached = {"past_key_values": cache, "use_cache": cache is not None, "output_hidden_states": bool(below)}
         output = self.model.model(input_ids=tokens.to(self.device), **cached)
-        hidden = output.last_hidden_state
-        logits = self.model.lm_head(hidden).float()
-        return Features(hidden, logits, {number: output.hidden_states[number] for number in below})
+        return output.last_hidden_state, {number: output.hidden_states[number] for number in below}
+
+    @torch.inference_mode()
+    def features(self, tokens: Tensor, below: Collection[int] = (), cache: Any = None) -> Features:
+        """Return the features of one forward pass, see `states`."""
+        hidden, between = self.states(tokens, below, cache)
+        return Features(hidden, self.model.lm_head(hidden).float(), between)
 
     def bind(self, drafter: Drafter) -> Drafter:
         """Share the target's layers with a drafter that adapts them, and return the drafter.

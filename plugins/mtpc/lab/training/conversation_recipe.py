@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -34,18 +35,23 @@ class MicroBatch(NamedTuple):
         tokens: Token ids, int64 [B, L].
         chosen: Mask of the starts to train on, bool [B, L - K - 1].
         head: Output head of the target, or a sample of its rows.
+        below: States that enter a layer of the target, [B, L, d], by the layer's number (`ConversationRecipe.below`).
     """
 
     hidden: Tensor
     tokens: Tensor
     chosen: Tensor
     head: SharedHead
+    below: dict[int, Tensor] = MappingProxyType({})  # type: ignore[assignment]  # nothing writes to it
 
 
 class ConversationRecipe(DrafterRecipe):
     """Recipe of a drafter that reads hidden states of whole conversations.
 
     Every chosen position of a conversation is an example.
+
+    Attributes:
+        below: Layers of the target whose input states are needed as well; then there is no cache of hidden states.
 
     Args:
         target: Frozen target that generated the conversations.
@@ -59,6 +65,7 @@ class ConversationRecipe(DrafterRecipe):
     """
 
     save_every = 20
+    below: Collection[int] = ()
     settings: ConversationSettings
 
     def __init__(
@@ -126,8 +133,8 @@ class ConversationRecipe(DrafterRecipe):
             tokens, chosen = self._collate(conversations, update)
             head = self.head if self.sampler is None else self.sampler.sample(tokens, update, number)
             tokens, chosen = tokens[rows].to(self.target.device), chosen[rows].to(self.target.device)
-            hidden = self._states([conversations[row] for row in rows], tokens)
-            yield MicroBatch(hidden, tokens, chosen, head)
+            hidden, below = self._states([conversations[row] for row in rows], tokens)
+            yield MicroBatch(hidden, tokens, chosen, head, below)
 
     def _collate(self, numbers: list[int], update: int) -> tuple[Tensor, Tensor]:
         settings = self.settings
@@ -135,12 +142,12 @@ class ConversationRecipe(DrafterRecipe):
         tokens, chosen = collate(conversations, settings.drafts, settings.context, settings.learn_from)
         return tokens, sample_starts(chosen, settings.starts, settings.seed, update, numbers[0])
 
-    def _states(self, numbers: list[int], tokens: Tensor) -> Tensor:
-        """Return the target's hidden states of tokens [B, L], [B, L, d]; padding holds any values."""
+    def _states(self, numbers: list[int], tokens: Tensor) -> tuple[Tensor, dict[int, Tensor]]:
+        """Return the target's states of tokens [B, L], see `FrozenTarget.states`; padding holds any values."""
         if self.states is None:
-            return self.target.hidden(tokens)
+            return self.target.states(tokens, self.below)
         hidden = pad_sequence(self.states.load_or_compute([self._text(number) for number in numbers]), batch_first=True)
-        return F.pad(hidden, (0, 0, 0, tokens.shape[1] - hidden.shape[1]))
+        return F.pad(hidden, (0, 0, 0, tokens.shape[1] - hidden.shape[1])), {}
 
     def _text(self, number: int) -> tuple[int, ...]:
         """Return the tokens of a conversation that are read."""

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from mtpc.autoregressive.lora import lora_of
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.conversations import Conversation
 from mtpc.lab.training.recipe import DrafterRecipe
@@ -106,12 +107,13 @@ def of_byte_circuit(target: FrozenTarget, folder: Path, seed_of_data: int = 0, *
 def of_mtpc_on_conversations(
     target: FrozenTarget, folder: Path, seed_of_data: int = 0, **changes: Any
 ) -> DrafterRecipe:
-    """Circuits through the target's head and an unembedding of their own, and a Markov head."""
+    """Circuits through the target's head and an unembedding of their own, one behind adapters, and a Markov head."""
     head: dict[str, Any] = {"leaves": "target", "token_input": True, "trunk_size": 8}
     configs = {
         "hmm": circuit("hmm", 4, **head),
         "shared": circuit("btree", 4),
         "markov": circuit("ff", 3, markov_rank=3, **head),
+        "lora": circuit("cp", 3, lora=lora_of(target.model.config, 1, 2), **head),
     }
     settings = dataclasses.replace(ON_CONVERSATIONS, **changes)
     data = conversations_of(target, seed_of_data)

@@ -154,7 +154,6 @@ def train(
     ```
     """
     from mtpc.autoregressive.lora import lora_of
-    from mtpc.errors import MTPCError
     from mtpc.lab.cli.train_and_score import train_and_score
     from mtpc.lab.evaluation.prompts import Prompts, corpus_prompts, heldout_questions
     from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
@@ -166,8 +165,6 @@ def train(
     from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe
     from mtpc.methods.drafter import load_drafter
 
-    if data is not None and lora_layers:
-        raise MTPCError("--lora-layers trains adapters on a corpus (--corpus), not on conversations (--data).")
     text = None if data is not None else Corpus(corpus)
     if text is not None:
         text.check_target(target)

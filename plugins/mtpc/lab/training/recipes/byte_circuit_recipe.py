@@ -76,7 +76,7 @@ class ByteCircuitRecipe(ConversationRecipe):
 
     def losses(self, drafter: Drafter, micro_batch: MicroBatch) -> Tensor:
         """Return the loss of each draft token, see `spelling_losses`."""
-        hidden, tokens, chosen, _ = micro_batch
+        hidden, tokens, chosen, *_ = micro_batch
         following = tokens[:, 1:].unfold(1, self.settings.num_drafts + 1, 1)  # [B, L - K - 1, K + 1]
         states = hidden[:, : chosen.shape[1]][chosen].float()
         return spelling_losses(byte_circuit_of(drafter), states, following[chosen]).sum(0)

@@ -12,6 +12,7 @@ from mtpc.draft import DraftContext
 from mtpc.lab.training.conversation_recipe import MicroBatch
 from mtpc.lab.training.load_balance import ComponentUsage
 from mtpc.lab.training.mixture_loss import MixtureLeaves, TargetDistributions, mixture_losses
+from mtpc.lab.training.text_states import TextStates
 from mtpc.methods.drafter import Drafter
 from mtpc.parallel.circuit_head import to_circuit_params
 from mtpc.parallel.circuit_part import CircuitPart
@@ -29,17 +30,19 @@ class WindowBatch(NamedTuple):
         text: Tokens x_{t+1}.. after each start, int64 [m, K + 1].
         target: The target's distributions of all tokens of all windows; None where the loss needs none.
         places: Which distribution belongs to each token of ``text``, int64 [m, K + 1].
+        states: The texts around the starts, for drafters that adapt the target's layers; None: there is none.
     """
 
     context: DraftContext
     text: Tensor
     target: TargetDistributions | None
     places: Tensor
+    states: TextStates | None = None
 
     @classmethod
     def of(cls, micro_batch: MicroBatch, needs_target: bool) -> WindowBatch:
         """Return the windows of a micro-batch; each distribution of the target is computed once."""
-        hidden, tokens, chosen, head = micro_batch
+        hidden, tokens, chosen, head, below = micro_batch
         window = tokens.shape[1] - chosen.shape[1]  # K + 1
         rows, starts = chosen.nonzero(as_tuple=True)
         positions = starts[:, None] + torch.arange(window, device=starts.device)  # [m, K + 1]
@@ -49,7 +52,14 @@ class WindowBatch(NamedTuple):
         places = (used.flatten().cumsum(0) - 1).view_as(used)[rows[:, None], positions]
         context = with_head_inputs(DraftContext.of_target(hidden[rows, starts], text[:, 0]), None, head)
         target = TargetDistributions.of(head.logits(hidden[used])) if needs_target else None
-        return cls(context, text, target, places)
+        return cls(context, text, target, places, TextStates(below, rows, starts) if below else None)
+
+    def read_by(self, drafter: Drafter) -> WindowBatch:
+        """Return the windows with the states that a drafter's parallel part reads, see `TextStates.read_by`."""
+        if self.states is None:
+            return self
+        states = self.states.read_by(drafter, self.context.states[:, -1])
+        return self._replace(context=self.context._replace(states=states[:, None]))
 
 
 def circuit_losses(

@@ -38,8 +38,8 @@ class ConversationCircuitRecipe(ConversationRecipe):
         states: Cache of hidden states, see `ConversationRecipe`.
 
     Raises:
-        MTPCError: Leaves are too large for subwords, a drafter to start from has another configuration, the drafters do
-            not fit into memory, or no conversation can be used.
+        MTPCError: Leaves are too large for subwords, adapters need states that the cache lacks, a drafter to start from
+            has another configuration, the drafters do not fit into memory, or no conversation can be used.
     """
 
     settings: ConversationCircuitSettings
@@ -55,6 +55,9 @@ class ConversationCircuitRecipe(ConversationRecipe):
         states: HiddenStateCache | None = None,
     ) -> None:
         self.configs, self.starts = configs, starts
+        self.below = {config.lora.state_below for config in configs.values() if config.lora is not None}
+        if self.below and states is not None:
+            raise MTPCError("--states keeps the target's last hidden states only, so --lora-layers must be 0 with it.")
         if any(config.leaves == "table" for config in configs.values()):
             raise MTPCError(
                 "--leaves table has an unembedding for each component, which is for bytes; use target or shared."
@@ -81,7 +84,7 @@ class ConversationCircuitRecipe(ConversationRecipe):
                 initialize(part_of(drafter), unembedding)
             else:
                 drafter.load_state_dict(trained.state_dict())
-            drafters[name] = drafter.to(self.target.device, torch.float32)
+            drafters[name] = self.target.bind(drafter.to(self.target.device, torch.float32))
         return drafters
 
     def optimizers(self, drafter: Drafter) -> list[torch.optim.Optimizer]:
@@ -108,7 +111,7 @@ class ConversationCircuitRecipe(ConversationRecipe):
 
     def losses(self, drafter: Drafter, windows: WindowBatch) -> Tensor:
         """Return the loss of every position, and the balancing loss where it is on."""
-        part, weights = part_of(drafter), self.weights(drafter)
+        part, weights, windows = part_of(drafter), self.weights(drafter), windows.read_by(drafter)
         losses, sums = circuit_losses(part, windows, weights[: part.config.circuit_window])
         if not self._balances(drafter):
             return losses
@@ -135,7 +138,9 @@ class ConversationCircuitRecipe(ConversationRecipe):
         part = part_of(drafter)
         if not isinstance(part, CircuitPart) or part.config.rank == 1:
             return None
-        of_batches: Iterator[ComponentUsage] = (component_usage(part, each) for each in self.batch(0).micro_batches)
+        of_batches: Iterator[ComponentUsage] = (
+            component_usage(part, each.read_by(drafter)) for each in self.batch(0).micro_batches
+        )
         usage = next(of_batches)
         for other in of_batches:
             usage = usage.plus(other)

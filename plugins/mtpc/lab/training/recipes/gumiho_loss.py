@@ -43,7 +43,7 @@ def position_losses(
         Summed loss of each draft position, float32 [K].
     """
     assert drafter.autoregressive is not None
-    hidden, tokens, chosen, head = micro_batch
+    hidden, tokens, chosen, head, _ = micro_batch
     starts, steps = chosen.shape[1], drafter.split(drafts)[0]
     # One tensor [B, T, d] per draft step.
     states = list(unroll(drafter.autoregressive, head, hidden[:, :starts], tokens, steps, chosen=chosen))

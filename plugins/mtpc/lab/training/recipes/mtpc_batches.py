@@ -9,35 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.training.recipes.byte_target import sample_batch
 from mtpc.lab.training.settings import BatchShape
+from mtpc.lab.training.text_states import TextStates
 from mtpc.methods.drafter import Drafter
-
-
-class TextStates(NamedTuple):
-    """States between the target's layers of whole texts, from which adapted layers compute those of some positions.
-
-    Attributes:
-        below: States that enter a layer of the target, [texts, T, d], by the layer's number.
-        positions: Positions of the windows in each text, int64 [texts, n].
-    """
-
-    below: dict[int, Tensor]
-    positions: Tensor
-
-    def part(self, number: int, size: int) -> TextStates:
-        """Return the texts of the micro-batch of this number, with ``size`` positions in each."""
-        count = size // self.positions.shape[1]
-        rows = slice(number * count, (number + 1) * count)
-        return TextStates({layer: states[rows] for layer, states in self.below.items()}, self.positions[rows])
-
-    def adapted(self, part: AdaptedLayers) -> Tensor:
-        """Return the states of all positions after the adapted layers, [texts n, d], text by text."""
-        below = self.below[part.config.state_below]
-        whole = part(None, below, torch.arange(below.shape[1], device=below.device)[None])
-        return whole.gather(1, self.positions[..., None].expand(-1, -1, whole.shape[2])).flatten(0, 1)
 
 
 class TrainingWindows(NamedTuple):
@@ -58,18 +34,16 @@ class TrainingWindows(NamedTuple):
     def split(self, size: int) -> Iterator[TrainingWindows]:
         """Split into micro-batches of at most ``size`` positions, or of one text where adapters read whole texts."""
         if self.texts is not None:
-            size = max(1, size // self.texts.positions.shape[1]) * self.texts.positions.shape[1]
+            in_each = self.texts.positions_per_text
+            size = max(1, size // in_each) * in_each
         parts = zip(*(each.split(size) for each in (self.hidden, self.tokens, self.logits)), strict=True)
         for number, (hidden, tokens, logits) in enumerate(parts):
-            texts = None if self.texts is None else self.texts.part(number, size)
+            texts = None if self.texts is None else self.texts.part(slice(number * size, (number + 1) * size))
             yield TrainingWindows(hidden, tokens, logits, texts)
 
     def read_by(self, drafter: Drafter) -> Tensor:
         """Return the states that a drafter's circuit reads, [B, d]: the target's, or those of its adapted layers."""
-        if not isinstance(drafter.autoregressive, AdaptedLayers):
-            return self.hidden
-        assert self.texts is not None
-        return self.texts.adapted(drafter.autoregressive)
+        return self.hidden if self.texts is None else self.texts.read_by(drafter, self.hidden)
 
 
 def training_windows(
@@ -102,5 +76,5 @@ def training_windows(
         features.hidden[rows, positions].clone(),
         texts[rows[:, None], ahead + 1].to(target.device),
         features.logits[rows[:, None], ahead].clone(),
-        TextStates(context, torch.from_numpy(starts).to(target.device)) if below else None,
+        TextStates(context, rows, positions) if below else None,
     )

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.draft import DraftContext
 from mtpc.lab.training import mixture_loss
 from mtpc.lab.training.conversation_recipe import MicroBatch
@@ -20,7 +21,7 @@ from mtpc.parallel.circuit_head import to_circuit_params
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
-from tests.support.tiny_methods import tiny_target
+from tests.support.tiny_methods import mtpc_lora, tiny_target
 
 DRAFTS, LENGTH = 4, 14
 SIZES = {"leaf_features": 5, "component_features": 4, "sum_features": 3, "trunk_size": 6}
@@ -60,7 +61,7 @@ def texts(sampled: bool) -> MicroBatch:
 
 def plain(drafter: Drafter, batch: MicroBatch, loss: str) -> Tensor:
     """Each start and position for itself, from what the drafter would state: [n]."""
-    part, (hidden, tokens, chosen, head) = part_of(drafter), batch
+    part, (hidden, tokens, chosen, head, *_) = part_of(drafter), batch
     window, first = part.config.window, part.config.window - part.config.circuit_window
     totals = torch.zeros(part.config.circuit_window)
     for row, start in chosen.nonzero().tolist():
@@ -112,3 +113,21 @@ def test_losses_and_gradients_are_those_of_a_plain_loop(
     for name, weight in drafter.named_parameters():
         assert weight.grad is not None and gradients[name] is not None, name
         torch.testing.assert_close(weight.grad, gradients[name], atol=1e-4, rtol=1e-3)
+
+
+@torch.no_grad()
+def test_a_circuit_behind_adapters_reads_their_states_at_the_starts() -> None:
+    drafter, other, batch = mtpc_lora("hmm", leaves="table", sum_features=0), drafter_of("cp"), texts(sampled=False)
+    part = drafter.autoregressive
+    assert isinstance(part, AdaptedLayers)
+    below = tiny_target()(batch.tokens, output_hidden_states=True).hidden_states[part.config.state_below]
+    windows = WindowBatch.of(batch._replace(below={part.config.state_below: below}), False)
+    found = windows.read_by(drafter).context.states[:, 0]
+    starts = batch.chosen.nonzero().tolist()
+    assert len(found) == len(starts) > 5
+    for state, (row, start) in zip(found, starts, strict=True):
+        torch.testing.assert_close(
+            state, part(None, below[row, None, : start + 1], torch.arange(start + 1)[None])[0, -1]
+        )
+    assert torch.equal(windows.read_by(other).context.states, windows.context.states)
+    assert (found - windows.context.states[:, 0]).abs().max() > 0.01
