@@ -9,28 +9,19 @@ from transformers import AutoModelForCausalLM
 
 from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.autoregressive.config import layer_of
-from mtpc.autoregressive.lora import ADAPTED_MODULES, LoRALayersConfig
+from mtpc.autoregressive.lora import LoRALayersConfig
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
 from mtpc.parallel.circuit_part import CircuitPart
 
-NOISE = (
-    0.15  # of an adapter's product, to a weight's deviation: its state is another, and drafts are now and then right
-)
+NOISE = 0.03  # of an adapter, added to its zero B: the state is another, and drafts are now and then right
 
 
-def make_lora(
-    folder: Path,
-    target: Path,
-    circuit: str = "hmm",
-    layers: int = 1,
-    modules: tuple[str, ...] = ADAPTED_MODULES,
-    trunk_size: int = 0,
-) -> Path:
+def make_lora(folder: Path, target: Path, circuit: str = "hmm", layers: int = 1) -> Path:
     """A drafter of up to five drafts whose adapters matter."""
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
-    keys = {"num_hidden_layers": layers, "target_layers": model.config.num_hidden_layers, "modules": list(modules)}
+    keys = {"num_hidden_layers": layers, "target_layers": model.config.num_hidden_layers}
     lora = LoRALayersConfig.model_validate({**layer_of(model.config), **keys, "rank": 4, "alpha": 8.0})
     config = MTPCConfig(
         circuit=circuit,
@@ -40,7 +31,7 @@ def make_lora(
         vocab_size=model.config.vocab_size,
         leaves="table",
         sum_features=0,
-        trunk_size=trunk_size,
+        trunk_size=0,
         lora=lora,
     )
     drafter = Drafter(MTPC(), config)
