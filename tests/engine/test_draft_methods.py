@@ -164,14 +164,15 @@ def between(folder: Path) -> Case:
 def lora(folder: Path) -> Case:
     """A circuit behind the target's last two of three layers with adapters."""
     target = make_target(folder / "target", seed=3, layers=3)
-    return Case(Models(target, make_lora(folder / "drafter", target, layers=2), 5), target, WHOLE, schedule(5, 3))
+    models = Models(target, make_lora(folder / "drafter", target, layers=2), 5)
+    return Case(models, target, WHOLE, schedule(5, 3), shows_cuts=False)
 
 
 def lora_qwen3(folder: Path) -> Case:
     """Another type of layers, and prompt lookup, which makes drafts longer than the circuit's."""
     target = make_qwen3(folder / "target")
     models = Models(target, make_lora(folder / "drafter", target, "btree"), 9)
-    return Case(models, target, {"copy": True, "step_cost": CHEAP})
+    return Case(models, target, {"copy": True, "step_cost": CHEAP}, shows_cuts=False)
 
 
 def subset(folder: Path) -> Case:
@@ -270,7 +271,7 @@ def serving(case: Case, folder: Path) -> Iterator[Served]:
         yield Served(case, server, loop, exact, folder)
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ("hybrid, copying", "between", "pair, copying")))
+@pytest.fixture(scope="module", params=each_of(CASES, ("hybrid, copying", "mtpc, LoRA", "pair, copying")))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
     folder = tmp_path_factory.mktemp("served")

@@ -195,7 +195,7 @@ def read_config(published: HydraConfig) -> tuple[PublishedCircuit, int]:
     circuit = validated(PublishedCircuit, published.get(CIRCUIT), f"{path} at {CIRCUIT}")
     head = validated(PublishedHead, published.get(HEAD), f"{path} at {HEAD}")
     if published.get(ADAPTERS) is not None:
-        raise MTPCError(f"{path} has LoRA adapters ({ADAPTERS}), but a circuit here reads the state of the target.")
+        raise MTPCError(f"{path} has LoRA adapters ({ADAPTERS}), which are not converted: name one without them.")
     if circuit.kind != "cp" and circuit.n_component == 1:
         raise MTPCError(f"{path} has {CIRCUIT}.n_component 1, which {circuit.kind} does not have; expected 2 or more.")
     if circuit.kind == "btree" and circuit.n_token & (circuit.n_token - 1):
