@@ -52,7 +52,12 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
 
     SGLang creates it, then calls `init_token_map`, `init_lm_head` and `init_cuda_graphs`.  In each decoding step it
     calls `draft`, then `_draft_extend_for_decode`; after a prompt `_draft_extend_for_prefill`.
+
+    Attributes:
+        drafts_nothing: Whether the draft layers only compute the state for the parallel part.
     """
+
+    drafts_nothing = False
 
     def __init__(self, *args: Any, **options: Any) -> None:
         folder = Path(served.folder())
@@ -68,9 +73,9 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         self.lengths = WorkerLengths.of_served(device)
         self.shape = served.shape()
         self.metrics = DraftMetrics.of_served(self.clock, self.vocabularies, self.shape.depth)
-        self.draft_steps, rest = split_drafts(served.config(), served.drafter_shape().depth)
         # SGLang prepares its draft loop for these steps; layers that draft nothing make the first pass as well.
-        self.speculative_num_steps = max(1, self.draft_steps)
+        steps, rest = split_drafts(served.config(), served.drafter_shape().depth)
+        self.drafts_nothing, self.speculative_num_steps = steps == 0, max(1, steps)
         self.parallel = self._parallel_drafter(rest) if rest else None
         self.strategy = self._strategy()
 
@@ -80,6 +85,11 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         with_head_inputs = self.draft_runner.model.with_head_inputs if part.reads_head else None
         shape = DraftShape(depth, 1, depth) if self.draft_steps else served.drafter_shape()
         return Drafting(part, shape, self._mixes_prompt_lookup, with_head_inputs)
+
+    @property
+    def draft_steps(self) -> int:
+        """Draft tokens of the autoregressive part."""
+        return 0 if self.drafts_nothing else self.speculative_num_steps
 
     @property
     def _keeps_target_states(self) -> bool:

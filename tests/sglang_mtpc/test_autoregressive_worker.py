@@ -329,7 +329,7 @@ def model() -> Any:
     made = DraftLayersModel.__new__(DraftLayersModel)
     nn.Module.__init__(made)
     made.model = nn.Module()
-    made.model.own, made.model.input_proj = None, nn.Linear(8, 4)
+    made.model.own, made.model.dtype = None, torch.float32
     made.method, made.drafter = SimpleNamespace(algorithm="X", title="X"), SimpleNamespace(hidden_size=4, vocab_size=6)
     return made
 

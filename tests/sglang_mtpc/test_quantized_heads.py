@@ -101,7 +101,7 @@ def test_draft_layers_of_this_project(made: tuple[ParallelLMHead, Tensor]) -> No
     model: Any = DraftLayersModel.__new__(DraftLayersModel)
     nn.Module.__init__(model)
     model.model = nn.Module()
-    model.model.own, model.model.input_proj = None, nn.Linear(2 * SIZE, SIZE)
+    model.model.own, model.model.dtype = None, torch.float32
     model.drafter = SimpleNamespace(hidden_size=SIZE, vocab_size=VOCAB)
     target = SimpleNamespace(model=SimpleNamespace(embed_tokens=nn.Embedding(1, 1)), lm_head=layer)
     model.share(target, VOCABULARIES, None)

@@ -139,7 +139,7 @@ def gathered(rank: int, hybrid: Path, folder: Path) -> None:
     model.method, model.drafter = served.read(str(hybrid))
     model.model = nn.Module()
     size, vocab = model.drafter.hidden_size, model.drafter.vocab_size
-    model.model.own, model.model.input_proj = None, nn.Linear(2 * size, size)
+    model.model.own, model.model.dtype = None, torch.float32
     shard = nn.Linear(size, vocab // 2, bias=False)
     target = SimpleNamespace(model=SimpleNamespace(embed_tokens=nn.Embedding(1, size)), lm_head=shard)
     rankings = Rankings(vocab, {"few": Ranking(tuple(range(DRAFTED)))})
