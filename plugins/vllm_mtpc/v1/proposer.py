@@ -62,6 +62,7 @@ class Proposer(BaseProposer):
     num_speculative_tokens: int
     is_timing = is_data_parallel = False
     reads_last_state = True
+    drafts_nothing = False
 
     @exits_with_message
     def __init__(self, vllm_config: Any, device: torch.device, runner: Any = None, *others: Any, **named: Any) -> None:
@@ -193,7 +194,7 @@ class Proposer(BaseProposer):
         if self.lengths is None or not self.lengths.is_timed:
             return
 
-        drafted, _ = self.model.split(self.drafter_tokens)
+        drafted = 0 if self.drafts_nothing else self.num_speculative_tokens
 
         def draft(requests: int, mode: Mode = "greedy") -> None:
             if self.autoregressive:

@@ -66,6 +66,7 @@ class Speculator(MixingSpeculator, EagleSpeculator):
 
     counts_metrics = is_first_rank = False
     reads_last_state = True
+    drafts_nothing = False
 
     @exits_with_message
     def __init__(self, vllm_config: Any, device: torch.device, req_states: Any) -> None:
