@@ -23,7 +23,7 @@ from mtpc.autoregressive.lora import LoRALayersConfig
 from mtpc.errors import MTPCError
 
 
-class AdaptedBlock(nn.Module):
+class SGLangAdaptedBlock(nn.Module):
     """A decoder layer of the target with adapters.
 
     Protocol: `share` must follow once the target is loaded.
@@ -125,7 +125,7 @@ class SGLangAdaptedLayers(nn.Module):
     def __init__(self, lora: LoRALayersConfig) -> None:
         super().__init__()
         self.lora = lora
-        self.blocks = nn.ModuleList(AdaptedBlock(lora, number) for number in range(lora.num_hidden_layers))
+        self.blocks = nn.ModuleList(SGLangAdaptedBlock(lora, number) for number in range(lora.num_hidden_layers))
         self.norm = RMSNorm(lora.hidden_size, eps=lora.rms_norm_eps)
 
     @property
@@ -139,7 +139,7 @@ class SGLangAdaptedLayers(nn.Module):
         Args:
             part: The adapted layers of the checkpoint.
         """
-        load_fused((cast("AdaptedBlock", block).adapters for block in self.blocks), part)
+        load_fused((cast("SGLangAdaptedBlock", block).adapters for block in self.blocks), part)
 
     def share(self, target: Any) -> None:
         """Use the last layers and the final norm of the target.
@@ -159,7 +159,7 @@ class SGLangAdaptedLayers(nn.Module):
             )
         self.norm.weight = target.model.norm.weight
         for block, layer in zip(self.blocks, last, strict=True):
-            cast("AdaptedBlock", block).share(layer)
+            cast("SGLangAdaptedBlock", block).share(layer)
 
     def inputs(self, input_ids: Tensor, previous: Tensor) -> Tensor:
         """Return the target's embeddings of the tokens, [T, d], see `AdaptedLayers.inputs`."""
@@ -169,7 +169,7 @@ class SGLangAdaptedLayers(nn.Module):
     def timed_pass(self, states: Tensor) -> None:
         """Run a pass without attention on dummy tokens, to time it; states: [n, d]."""
         for block in self.blocks:
-            cast("AdaptedBlock", block).timed_pass(states)
+            cast("SGLangAdaptedBlock", block).timed_pass(states)
 
     def forward(self, input_ids: Tensor, positions: Tensor, previous: Tensor, forward_batch: Any) -> Tensor:
         """Return the states after the target's final norm, [T, d], see `AdaptedLayers.forward`."""

@@ -20,7 +20,7 @@ from mtpc.autoregressive.lora import LoRALayersConfig
 from mtpc.errors import MTPCError
 
 
-class AdaptedBlock(nn.Module):
+class VLLMAdaptedBlock(nn.Module):
     """A decoder layer of the target with adapters.
 
     Protocol: `share` must follow once the target is loaded.
@@ -109,7 +109,7 @@ class VLLMAdaptedLayers(nn.Module):
         self.lora = lora
         # Layer numbers continue after the target's last layer: vLLM names KV caches by them.
         names = (f"{prefix}.layers.{lora.target_layers + number}" for number in range(lora.num_hidden_layers))
-        self.blocks = nn.ModuleList(AdaptedBlock(vllm_config, lora, name) for name in names)
+        self.blocks = nn.ModuleList(VLLMAdaptedBlock(vllm_config, lora, name) for name in names)
 
     def load(self, part: AdaptedLayers) -> None:
         """Copy this rank's share of the adapters.
@@ -117,7 +117,7 @@ class VLLMAdaptedLayers(nn.Module):
         Args:
             part: The adapted layers of the checkpoint.
         """
-        load_fused((cast("AdaptedBlock", block).adapters for block in self.blocks), part)
+        load_fused((cast("VLLMAdaptedBlock", block).adapters for block in self.blocks), part)
 
     def share(self, target: Any) -> None:
         """Use the last layers and the final norm of the target.
@@ -139,7 +139,7 @@ class VLLMAdaptedLayers(nn.Module):
             )
         self.norm = decoder.norm
         for block, layer in zip(self.blocks, last, strict=True):
-            cast("AdaptedBlock", block).share(layer)
+            cast("VLLMAdaptedBlock", block).share(layer)
 
     def inputs(self, input_ids: Tensor, hidden_states: Tensor) -> Tensor:
         """Return the target's embeddings of the tokens, [T, d], see `AdaptedLayers.inputs`."""

@@ -91,14 +91,14 @@ def through_head(folder: Path) -> Case:
     """A circuit whose leaves and token input are the target's head and embedding, by language."""
     target = make_target(folder / "target", seed=3)
     drafter = make_target_leaves(folder / "drafter", target, "cp", token_input=True)
-    return Case(Models(target, drafter, 5), target, by_language(folder) | WHOLE, schedule(5, 3))
+    return Case(Models(target, drafter, 5), target, by_language(folder) | WHOLE, schedule(5, 3), shows_cuts=False)
 
 
 def through_head_copying(folder: Path) -> Case:
     """The same, given the token as evidence, and copying beside it, for as long as is worth it."""
     target = make_target(folder / "target", seed=3)
     models = Models(target, make_target_leaves(folder / "drafter", target), 9)
-    return Case(models, target, by_language(folder) | {"copy": True, "step_cost": CHEAP})
+    return Case(models, target, by_language(folder) | {"copy": True, "step_cost": CHEAP}, shows_cuts=False)
 
 
 def byte_circuit(folder: Path) -> Case:
@@ -145,7 +145,7 @@ def copying(folder: Path) -> Case:
     """A layer and a circuit, and copying beside them, which makes drafts longer than both."""
     target = make_target(folder / "target", seed=3)
     models = Models(target, make_hybrid(folder / "drafter", target), 9)
-    return Case(models, target, by_language(folder) | {"copy": True, "step_cost": CHEAP})
+    return Case(models, target, by_language(folder) | {"copy": True, "step_cost": CHEAP}, shows_cuts=False)
 
 
 def copying_alone(folder: Path) -> Case:

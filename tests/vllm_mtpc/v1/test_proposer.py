@@ -38,7 +38,7 @@ def split(own: int) -> tuple[int, int]:
 @pytest.mark.parametrize("autoregressive", [True, False])
 @pytest.mark.parametrize("own", [0, 4])
 def test_what_is_loaded(autoregressive: bool, own: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of the head are gathered for each batch anew, once it is shared: with an autoregressive part, by vLLM."""
+    """The target is shared, then rows of its head are gathered for each batch anew."""
     gathered: list[Any] = []
     model = SimpleNamespace(
         share_target=gathered.append,
@@ -57,7 +57,7 @@ def test_what_is_loaded(autoregressive: bool, own: int, monkeypatch: pytest.Monk
     made.hidden_states = torch.zeros(8, 4)
     target = SimpleNamespace(compute_logits=lambda states: None)
     made.load_model(target)
-    assert gathered == [*[target] * (not autoregressive), False]
+    assert gathered == [target, False]
     assert made.vocabularies is None
     assert (made.num_speculative_tokens, made.parallel_drafts) == split(own)
     assert (made.parallel, made.draft_single) == (("the window", "the window for one") if own else (None, None))

@@ -130,7 +130,11 @@ class FrozenTarget:
 
 
 def state_below(drafter: Drafter) -> int | None:
-    """Return the layer of the target whose input state a drafter reads; None: the last state."""
+    """Return the layer of the target whose input state a drafter reads; None: the last state.
+
+    Args:
+        drafter: The drafter.
+    """
     autoregressive = drafter.config.autoregressive
     return None if autoregressive is None else autoregressive.state_below
 

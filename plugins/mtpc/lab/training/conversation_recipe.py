@@ -171,7 +171,11 @@ class ConversationRecipe(DrafterRecipe):
 
 
 def weights_digest(drafter: Drafter) -> str:
-    """Return the SHA-256 of all weights of a drafter."""
+    """Return the SHA-256 of all weights of a drafter.
+
+    Args:
+        drafter: The drafter.
+    """
     digest = hashlib.sha256()
     for tensor in drafter.state_dict().values():
         digest.update(tensor.detach().float().cpu().numpy().tobytes())
