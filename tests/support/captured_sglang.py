@@ -118,7 +118,7 @@ def _patch() -> None:
 
     import sglang_cpu.attention
     import sglang_cpu.linear
-    from sglang_mtpc.models import draft_layers
+    from sglang_mtpc import drafter_head
 
     runners = {
         "draft_decode": eagle_worker_v2.EAGLEDraftCudaGraphRunner,
@@ -135,7 +135,7 @@ def _patch() -> None:
     decode_cuda_graph_runner.get_or_create_global_graph_capture_stream = lambda: None
     sglang_cpu.attention.BLOCK = 1 << 20  # layouts of one size, that of the pool
     sglang_cpu.linear.fits = lambda weight: False  # packed weights have no storage that a graph could read
-    draft_layers.DraftLogits = draft_layers.UnionLogits  # as on a GPU
+    drafter_head.DraftLogits = drafter_head.UnionLogits  # as on a GPU
 
 
 def _capture(arguments: list[str], first: bool) -> Captured:
