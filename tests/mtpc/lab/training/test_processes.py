@@ -71,6 +71,7 @@ def weights_of(state: Path) -> dict[str, Tensor]:
     return weights
 
 
+@pytest.mark.thorough
 def test_two_processes_learn_what_one_does(target: FrozenTarget, tmp_path: Path) -> None:
     """On a CPU, by the command line under torchrun; the first process alone prints, saves and keeps the state."""
     (tmp_path / "data").mkdir()
