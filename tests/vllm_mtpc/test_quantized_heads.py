@@ -17,7 +17,7 @@ from vllm.utils.torch_utils import set_default_torch_dtype
 from mtpc.errors import MTPCError
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.rows import SINGLE_RANK
-from mtpc.target_head.shard import QuantizedShard, head_shard
+from mtpc.target_head.shard import MAX_ERROR, QuantizedShard, head_shard
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
@@ -61,6 +61,8 @@ def layer_of(head: QuantizedHead) -> ParallelLMHead:
 @pytest.fixture(params=FORMATS)
 def made(request: pytest.FixtureRequest) -> tuple[ParallelLMHead, Tensor]:
     """A layer of each format, and the weight that it stands for."""
+    if request.param in ("gptq", "awq") and not hasattr(torch.ops._C, "cpu_gemm_wna16"):
+        pytest.skip("vLLM's product with 4-bit weights needs AVX-512")
     head = FORMATS[request.param](WEIGHT)
     return layer_of(head), head.weight.bfloat16()
 
@@ -90,7 +92,7 @@ def test_a_drafter_of_vllms_own(made: tuple[ParallelLMHead, Tensor]) -> None:
         ids = VOCABULARIES.ids[number]
         assert torch.equal(logits[row].isfinite().nonzero()[:, 0], ids)
         torch.testing.assert_close(logits[row, ids], STATES[row] @ weight[ids].T, rtol=0.02, atol=0.02)
-        torch.testing.assert_close(logits[row, ids], whole[row, ids], rtol=0.1, atol=0.1)
+        assert (logits[row, ids] - whole[row, ids]).norm() < MAX_ERROR * whole[row, ids].norm()
 
 
 def test_two_quantized_heads_are_refused() -> None:

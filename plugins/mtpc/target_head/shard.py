@@ -2,6 +2,7 @@
 
 The layout of a quantized weight need not be known.  The layer's product with unit vectors is the dequantized weight,
 column by column, because activations that are quantized with a scale of their own represent unit vectors exactly.
+Negative ones: oneDNN adds 128 to 8-bit activations, and without VNNI its sums of two products then overflow 16 bits.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class QuantizedShard:
         rows = self.empty.new_empty(len(wanted), width)
         for first in range(0, width, UNITS):
             count = min(UNITS, width - first)
-            units = F.pad(torch.eye(count, dtype=rows.dtype, device=self.device), (first, width - first - count))
-            rows[:, first : first + count] = self(units)[:, wanted].T
+            units = F.pad(-torch.eye(count, dtype=rows.dtype, device=self.device), (first, width - first - count))
+            rows[:, first : first + count] = -self(units)[:, wanted].T
         self._check(rows, wanted)
         return DequantizedRows(rows, wanted, self.size)
 

@@ -56,7 +56,7 @@ def speculator(example: Example, drafts: int, copies: bool) -> Any:
         made.languages = DeviceLanguages(example.head.vocabularies, made, made.req_states, counts_metrics=True)
         for counts in (made.languages.num_sampled, made.languages.num_rejected):
             counts.fill_(1)
-    reads = drafter.parallel is not None and drafter.parallel.reads_autoregressive
+    reads = drafter.parallel is not None and drafter.parallel.reads_head
     made.model = SimpleNamespace(
         parallel=drafter.parallel,
         with_head_inputs=lambda known: (
