@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from inspect import Parameter, Signature
 from typing import Any, get_args, get_type_hints
 
+import typer
 from typer.models import ParameterInfo
+
+from mtpc.errors import MTPCError
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,28 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
     run.__annotations__ = {option.name: option.annotation for option in options}
     vars(run)["__signature__"] = Signature(options)
     return run
+
+
+def option_names(kind: Any) -> set[str]:
+    """Return the names of the parameters that `with_settings` makes of a dataclass."""
+    return {option.name for option in _options(kind)}
+
+
+def refuse_options(command: typer.Context, names: Collection[str], reason: str) -> None:
+    """Refuse options that a command's other options leave without effect.
+
+    Args:
+        command: The command, as it runs.
+        names: Names of parameters.
+        reason: When they have no effect, as "with --data".
+
+    Raises:
+        MTPCError: One of them is on the command line.
+    """
+    for option in command.command.params:
+        source = command.get_parameter_source(option.name or "")
+        if option.name in names and source is not None and source.name == "COMMANDLINE":
+            raise MTPCError(f"{option.opts[0]} has no effect {reason}")
 
 
 def _fields(kind: Any) -> Iterator[tuple[str, Any, Any]]:

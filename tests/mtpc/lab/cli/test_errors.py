@@ -29,6 +29,8 @@ def run(*arguments: str) -> Result:
         (["distill", "--target", "nowhere", "--out", "out"], "nowhere is not a model folder with a tokenizer"),
         (["train", "copying", "--target", "nowhere", "--out", "out"], "nowhere is not a model folder"),
         (["train", "fastmtp", "--target", "a", "--data", "nowhere", "--out", "b"], "nowhere holds no conversations"),
+        (["train", "mtpc", "--target", "a", "--data", "d", "--updates", "9"], "--updates has no effect with --data"),
+        (["train", "mtpc", "--target", "a", "--epochs", "2"], "--epochs has no effect without --data"),
         (["evaluate", "a", "--target", "b"], "one of --corpus, --data and --prompts"),
         (["evaluate", "a", "--target", "b", "--corpus", "c", "--data", "d"], "one of --corpus, --data and --prompts"),
         (["evaluate", "a", "--target", "b", "--corpus", "nowhere"], "nowhere is not a corpus folder"),

@@ -19,17 +19,22 @@ from mtpc.lab.options.numbers import (
     NumberList,
 )
 from mtpc.lab.options.paths import folder_to_write, model_folder, model_folders, published_folder
-from mtpc.lab.options.settings import with_settings
+from mtpc.lab.options.settings import option_names, refuse_options, with_settings
 from mtpc.lab.training.settings import CircuitSettings, ConversationCircuitSettings
 
 if TYPE_CHECKING:
     from mtpc.methods.mtpc import MTPCConfig
 
 MARKOV = "markov"
+ON_CORPUS = {"corpus", "prompts"} | option_names(CircuitSettings) - option_names(ConversationCircuitSettings)
+ON_CONVERSATIONS = {"start", "states", "questions"} | (
+    option_names(ConversationCircuitSettings) - option_names(CircuitSettings)
+)
 
 
 @with_settings
 def train(
+    command: typer.Context,
     target: Annotated[
         Path, typer.Option(callback=model_folder, help="Target of the drafters: a folder or a Hugging Face id.")
     ],
@@ -165,6 +170,10 @@ def train(
     from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe
     from mtpc.methods.drafter import load_drafter
 
+    if data is None:
+        refuse_options(command, ON_CONVERSATIONS, "without --data")
+    else:
+        refuse_options(command, ON_CORPUS, "with --data")
     text = None if data is not None else Corpus(corpus)
     if text is not None:
         text.check_target(target)
