@@ -68,7 +68,7 @@ def plain(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield server
 
 
-@pytest.fixture(scope="session", params=each_of(DRAFTERS, ("mtpc", "pair, slem")))
+@pytest.fixture(scope="session", params=each_of(DRAFTERS, ("mtpc",)))
 def drafted(
     request: pytest.FixtureRequest, models: Models, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:

@@ -46,6 +46,7 @@ def test_greedy(drafted: Server, loop: Loop) -> None:
         assert steps == counted(expected)
 
 
+@pytest.mark.thorough
 def test_the_check_of_a_running_server(drafted: Server, models: Models, tmp_path: Path) -> None:
     """`mtpc check-acceptance` finds a wrong head, and nothing where there is none."""
     assert_as_expected(drafted, models)

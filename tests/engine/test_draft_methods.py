@@ -271,7 +271,7 @@ def serving(case: Case, folder: Path) -> Iterator[Served]:
         yield Served(case, server, loop, exact, folder)
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ("hybrid, copying", "mtpc, LoRA", "pair, copying")))
+@pytest.fixture(scope="module", params=each_of(CASES, ("hybrid, copying",)))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
     folder = tmp_path_factory.mktemp("served")
@@ -502,6 +502,7 @@ def test_a_misstated_draft_distribution_fails(served: Served) -> None:
     assert p_of(served, prompt, sampling, windows) < REJECT_BELOW
 
 
+@pytest.mark.thorough
 def test_slrs_for_a_target_of_subwords(tmp_path: Path) -> None:
     """A draft model over bytes, in batches of greedy and sampled requests."""
     target = make_text_target(tmp_path / "target", byte_level())

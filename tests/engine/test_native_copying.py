@@ -160,7 +160,7 @@ class OnV1(NamedTuple):
     served: native.Served
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ("draft_model",)))
+@pytest.fixture(scope="module", params=each_of(CASES, ()))
 def on_v1(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnV1]:
     """Of EAGLE-3 without other draft vocabularies; of MTP with draft lengths that are chosen by their cost."""
     folder, method = tmp_path_factory.mktemp(request.param), request.param

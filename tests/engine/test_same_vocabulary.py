@@ -34,7 +34,7 @@ class Served(NamedTuple):
     draft: str
 
 
-@pytest.fixture(scope="module", params=each_of(("converted", "control"), ("converted",)))
+@pytest.fixture(scope="module", params=each_of(("converted", "control"), ()))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The target with one of the draft models."""
     folder: Path = tmp_path_factory.mktemp("permuted")

@@ -37,7 +37,7 @@ KINDS = {
     "pair, tli": CHUNKS,
     "tree, pages of 16": (*TREE, *PAGES),
 }
-OFTEN = ("chain", "pair, slem")
+OFTEN = ("chain",)
 TRANSLATIONS: dict[str, Rule] = {"pair, slem": "slem", "pair, tli": "tli"}
 
 

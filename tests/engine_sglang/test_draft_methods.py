@@ -266,7 +266,7 @@ CASES = {
     "pair, slem": lambda folder: pair(folder, "slem"),
     "pair, slrs": lambda folder: pair(folder, "slrs"),
 }
-OFTEN = ("mtpc, copying", "gumiho, tree", "pair, copying")
+OFTEN = ("mtpc, copying", "gumiho, tree")
 
 
 class Served(NamedTuple):
@@ -486,6 +486,7 @@ def test_a_misstated_draft_distribution_fails(served: Served) -> None:
     assert p_misstated(served, *served.case.sampled[0]) < REJECT_BELOW
 
 
+@pytest.mark.thorough
 def test_slrs_for_a_target_of_subwords(tmp_path: Path) -> None:
     """A draft model over bytes, in batches of greedy and sampled requests."""
     target = make_text_target(tmp_path / "target", byte_level())

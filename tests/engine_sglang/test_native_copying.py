@@ -147,7 +147,7 @@ class Served(NamedTuple):
     folder: Path
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ("NEXTN",)))
+@pytest.fixture(scope="module", params=each_of(CASES, ()))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
     folder = tmp_path_factory.mktemp("copying")
