@@ -17,6 +17,7 @@ from tests.support.random_models import make_copying
 FAKE = Path(__file__).parents[1] / "mtpc" / "lab" / "servers" / "fake_server.py"
 
 
+@pytest.mark.thorough
 def test_every_start_begins_with_another_concurrency(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
 

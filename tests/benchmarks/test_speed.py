@@ -76,6 +76,7 @@ def test_a_row_for_each_way_to_draft_and_shares_beside_the_papers() -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_a_run_goes_on_where_another_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[str] = []
 

@@ -162,6 +162,7 @@ del sys.argv[1:3]
 row.main()"""
 
 
+@pytest.mark.thorough
 def test_where_the_import_has_used_the_device_a_row_is_run_by_a_new_python(run: Run) -> None:
     """A forked process could not use it; SGLang's import does."""
     with closing(warm.Warm(MISSING, [sys.executable, "-c", USED], run.folder / "engines")) as process:

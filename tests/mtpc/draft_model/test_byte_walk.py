@@ -99,6 +99,7 @@ def test_tokens_are_drawn_from_the_q_of_all_tokens(
     assert any(len(part.tokenizers.target.tokens.tokens[token]) > seen for token in counts) == (seen == 1)
 
 
+@pytest.mark.thorough
 def test_q_of_any_token_at_any_position(target: Path, drafter: Path) -> None:
     """In a batch with a greedy request and one without a slot; after each question the slot can still be read."""
     part = load(drafter, target, lazily=True)
@@ -194,6 +195,7 @@ def test_verified_tokens_are_the_targets(target: Path, drafter: Path, monkeypatc
     assert chi_square_p_value(verified(part, text, p, temperature, 220)[0], expected) < REJECT_BELOW
 
 
+@pytest.mark.thorough
 def test_sampled_output_is_the_targets(target: Path, drafter: Path) -> None:
     """The second token of an output, whatever the first was, with both ways to verify."""
     frozen, temperature = FrozenTarget(target, dtype=torch.float32), 1.2

@@ -48,6 +48,7 @@ def test_memory_of_a_draft_over_a_large_vocabulary(circuit: str, mode: Mode) -> 
     assert not [made for made in trace.made if made.itemsize == 8 and math.prod(made.shape) >= stated]
 
 
+@pytest.mark.thorough
 def test_a_byte_circuit_of_a_large_vocabulary() -> None:
     """No more memory than any other parallel part; kernels by the depth of the vocabulary's trie."""
     generator = np.random.default_rng(0)

@@ -37,6 +37,7 @@ def test_in_float32_it_is_the_same_draft(circuit: str):
         torch.testing.assert_close(drafted.probs, expected.probs, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.thorough
 @torch.inference_mode()
 def test_in_bfloat16_it_draws_from_the_distribution_that_it_states_and_leaves_the_window_alone():
     torch.manual_seed(0)
@@ -64,6 +65,7 @@ def test_in_bfloat16_it_draws_from_the_distribution_that_it_states_and_leaves_th
     assert all(torch.equal(value, before[name]) for name, value in window.state_dict().items())
 
 
+@pytest.mark.thorough
 @torch.inference_mode()
 def test_other_arguments_are_compiled_anew():
     window = make_circuit_part("hmm", token_input=True)
@@ -83,6 +85,7 @@ def test_other_arguments_are_compiled_anew():
             assert (drafted.probs is None) == (expected.probs is None)
 
 
+@pytest.mark.thorough
 @torch.inference_mode()
 def test_it_is_compiled_once_for_each_kind_of_what_is_known():
     """Other values are not compiled again; more places, more rows and another type are, and not drafted wrongly."""

@@ -29,7 +29,7 @@ FITTING: dict[str, Any] = {
         ({"window": 257}, "it is 257, but should be less than or equal to 256"),
         ({"rank": 10**30}, "at 'rank'"),
         ({"circuit": "ff"}, "rank 1, not 3"),
-        ({"leaves": "none"}, "at 'leaves': it is 'none', but should be 'shared' or 'table'"),
+        ({"leaves": "none"}, "at 'leaves': it is 'none', but should be 'shared', 'table' or 'target'"),
         ({"leaf_features": 0}, "at 'leaf_features': it is 0"),
         ({"sum_features": -1}, "at 'sum_features': it is -1, but should be greater than or equal to 0"),
         ({"token_input": True, "trunk_size": 0}, "token_input needs a trunk_size"),

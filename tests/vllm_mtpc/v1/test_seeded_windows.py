@@ -55,6 +55,7 @@ def test_alone_as_in_company(proposer: Proposer) -> None:
     torch.testing.assert_close(alone.probs[0], in_company.probs[0], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.thorough
 def test_one_request_without_a_seed_drafts_with_the_copy_for_one(proposer: Proposer) -> None:
     alone, in_company = drafted(proposer, 1, {}), drafted(proposer, 4, {})
     assert alone.probs is not None

@@ -175,6 +175,7 @@ def test_no_accepted_token_is_named_and_an_unreached_position_is_no_fault() -> N
     assert results["right"] == ["as expected"] * 3
 
 
+@pytest.mark.thorough
 def test_a_right_server_rarely_fails() -> None:
     """Draws of the expected rates are outside of the intervals in less than one of a thousand runs, about."""
     noise, chances = np.random.default_rng(0), (0.7, 0.6, 0.5, 0.4)
@@ -218,6 +219,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(models: CheckAcceptanc
         checked(copying, few.drafter, method="copying", copy="true")
 
 
+@pytest.mark.thorough
 def test_other_requests_are_noticed(models: CheckAcceptanceOptions) -> None:
     class Busy(Decoding):
         """As if others were served meanwhile."""

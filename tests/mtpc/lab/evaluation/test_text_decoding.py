@@ -51,6 +51,7 @@ def test_greedy_text_is_the_targets_and_some_drafts_are_right(target: Path, tmp_
     assert 1.1 < 1 + accepted / steps < DRAFTS
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("translation", ["tli", "slem"])
 def test_sampled_text_is_distributed_as_the_targets(
     target: Path, tmp_path: Path, translation: str, monkeypatch: pytest.MonkeyPatch

@@ -88,6 +88,7 @@ def test_an_honest_server_passes(baseline: Baseline) -> None:
     assert report.tests[0].sees is not None and 0.05 < report.tests[0].sees < 0.2
 
 
+@pytest.mark.thorough
 def test_a_baseline_that_does_not_sample_what_it_states_proves_nothing() -> None:
     with serving(TableModel("wrong temperature")) as url:
         said = said_at(url, PLAN.model_copy(update={"samplings": PLAN.samplings[:1]}))
