@@ -21,7 +21,11 @@ from tests.engine.conftest import CAPACITY, WHOLE, Models
 from tests.engine.prompts import prompts
 from tests.engine.server import Server, speculative_config, tokens
 
-pytestmark = [pytest.mark.engine, pytest.mark.parametrize("drafted", ["mtpc"], indirect=True)]
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.thorough,
+    pytest.mark.parametrize("drafted", ["mtpc"], indirect=True),
+]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +50,6 @@ def test_greedy(drafted: Server, loop: Loop) -> None:
         assert steps == counted(expected)
 
 
-@pytest.mark.thorough
 def test_the_check_of_a_running_server(drafted: Server, models: Models, tmp_path: Path) -> None:
     """`mtpc check-acceptance` finds a wrong head, and nothing where there is none."""
     assert_as_expected(drafted, models)
@@ -55,7 +58,6 @@ def test_the_check_of_a_running_server(drafted: Server, models: Models, tmp_path
         assert outcome_of_check(server, models) == "lower than expected"
 
 
-@pytest.mark.thorough
 def test_sampled(drafted: Server, loop: Loop) -> None:
     asked = prompts(24)
     served = [serve(drafted, prompt, temperature=1.0, n=4)[1] for prompt in asked]

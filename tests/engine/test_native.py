@@ -28,7 +28,7 @@ from tests.support.random_mimo import make_mimo
 from tests.support.random_native import make_draft_model
 from tests.support.random_qwen3 import make_qwen3
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 SUPPORT = Path(__file__).parents[1] / "support"
 PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft")]
 SAMPLES = 3000
@@ -123,13 +123,11 @@ def vocabularies_used(served: Served, asked: list[str]) -> Counter[int]:
     return used
 
 
-@pytest.mark.thorough
 def test_each_step_drafts_from_the_vocabulary_of_its_text(served: Served) -> None:
     used = vocabularies_used(served, in_two_languages(20))
     assert min(used[0], used[1]) > 30
 
 
-@pytest.mark.thorough
 def test_greedy_texts(served: Served) -> None:
     asked = prompts(12)
     accepted = served.server.metric("vllm:spec_decode_num_accepted_tokens_total")
@@ -148,13 +146,11 @@ def sampled(served: Served, prompt: str | list[int], sampling: Sampling) -> floa
     return p_value([tuple(choice) for answer in answers for choice in tokens(answer)], table)
 
 
-@pytest.mark.thorough
 def test_languages_and_temperatures_in_one_batch(served: Served) -> None:
     with ThreadPoolExecutor(len(SAMPLED)) as pool:
         assert min(pool.map(lambda one: sampled(served, *one), SAMPLED)) > REJECT_BELOW
 
 
-@pytest.mark.thorough
 def test_a_misstated_draft_distribution_fails(served: Served) -> None:
     switch = served.folder / "misstate"
     switch.touch()
@@ -183,6 +179,5 @@ def test_model_runner_v2(tmp_path: Path) -> None:
     assert sum(used.values()) > 0.8 * len(drafts)  # the others' requests are of no language
 
 
-@pytest.mark.thorough
 def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
     assert "drafting from letters (120 tokens), capitals (120 tokens), all" in (served.folder / "log").read_text()

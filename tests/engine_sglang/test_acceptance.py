@@ -25,7 +25,7 @@ from tests.engine_sglang.server import Answer, SGLangServer, drafting
 from tests.support.often import each_of
 
 SHAPES = {"chain": None, "tree, synchronous": Tree(NODES, CHILDREN)}
-pytestmark = [pytest.mark.engine, pytest.mark.parametrize("drafted", each_of(SHAPES, ("chain",)), indirect=True)]
+pytestmark = [pytest.mark.engine, pytest.mark.parametrize("drafted", each_of(SHAPES, ()), indirect=True)]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,6 @@ def test_greedy(drafted: SGLangServer, loop: Loop, tree: Tree | None) -> None:
         assert steps(answer) == counted(expected)
 
 
-@pytest.mark.thorough
 def test_the_check_of_a_running_server(
     drafted: SGLangServer, models: Models, tree: Tree | None, tmp_path: Path
 ) -> None:
@@ -70,7 +69,6 @@ def test_the_check_of_a_running_server(
         assert outcome_of_check(server, models) == "lower than expected"
 
 
-@pytest.mark.thorough
 def test_sampled(drafted: SGLangServer, loop: Loop, tree: Tree | None) -> None:
     asked = prompts(24 if tree is None else 16)  # growing a tree takes the plain loop as long as three chains
     request = {"max_new_tokens": TOKENS, "ignore_eos": True, "temperature": 1.0, "n": 4}

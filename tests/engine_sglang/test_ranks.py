@@ -37,7 +37,6 @@ PLUGINS = [SUPPORT / name for name in ("off_by_an_ulp", "recorded_drafts", "hybr
 FILES = {"RECORDED_DRAFTS": "drafts", "STATED_DRAFTS": "stated", "MISSTATED_DRAFTS": "misstate"}  # of plugins
 LENGTH, ASKED = 24, 4
 RAY = "ray"
-OFTEN = ("hybrid, ray",)
 
 
 class Served(NamedTuple):
@@ -84,7 +83,7 @@ def drafted(method: str, folder: Path, way: str) -> Iterator[Served]:
         yield Served(server, models, words, folder)
 
 
-@pytest.fixture(scope="module", params=each(OFTEN, ("", RAY)))
+@pytest.fixture(scope="module", params=each((), ("", RAY)))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Each drafter's in turn."""
     method, way = request.param

@@ -64,7 +64,11 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def option_names(kind: Any) -> set[str]:
-    """Return the names of the parameters that `with_settings` makes of a dataclass."""
+    """Return the names of the parameters that `with_settings` makes of a dataclass.
+
+    Args:
+        kind: The dataclass.
+    """
     return {option.name for option in _options(kind)}
 
 
