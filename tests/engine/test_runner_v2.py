@@ -217,7 +217,7 @@ def said_by(case: Case, folder: Path, *arguments: str, variables: Mapping[str, s
     return session(case.models, case.prompts, *asked, *arguments, variables=variables)
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ("mtpc",)))
+@pytest.fixture(scope="module", params=each_of(CASES, ()))
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
     """The whole session of a drafter, with its graphs replayed."""
     folder = tmp_path_factory.mktemp(request.param)

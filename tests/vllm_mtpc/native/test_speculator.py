@@ -229,7 +229,6 @@ def test_where_all_languages_are_all_tokens_nothing_is_restricted(monkeypatch: p
     assert torch.isfinite(made.model.compute_logits(torch.randn(1, 4))).all()
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["honest", "forgetful"])
 def test_what_is_said_has_the_targets_law(name: str, verified: dict[str, Any]) -> None:
     """With vLLM's own kernels; unless what cannot be drafted is stated as if it could be.
