@@ -47,7 +47,7 @@ class SGLangAdaptedBlock(nn.Module):
 
     def __init__(self, lora: LoRALayersConfig, number: int) -> None:
         super().__init__()
-        parallel, self.lora = get_parallel(), lora
+        parallel = get_parallel()
         self.ranks = LayerRanks(parallel.tp_rank, parallel.tp_size, parallel.tp_group.all_reduce)
         self.attn = RadixAttention(
             lora.num_attention_heads // parallel.tp_size,
@@ -67,17 +67,7 @@ class SGLangAdaptedBlock(nn.Module):
 
         Args:
             layer: SGLang's decoder layer.
-
-        Raises:
-            MTPCError: SGLang has padded the layer, as it does on a CPU where ranks would share a key-value head.
         """
-        features = layer.mlp.gate_up_proj.output_size_per_partition * self.ranks.size
-        if (layer.self_attn.num_heads, features) != (self.attn.tp_q_head_num, 2 * self.lora.intermediate_size):
-            raise MTPCError(
-                f"SGLang pads the target's layers for {self.ranks.size} ranks on a CPU, which LoRA layers do not "
-                f"follow: choose a --tp-size that divides its {self.lora.num_key_value_heads} key-value heads and its "
-                f"MLP of {self.lora.intermediate_size} features."
-            )
         for name in ("input_layernorm", "post_attention_layernorm"):
             getattr(self, name).weight = getattr(layer, name).weight
         self.self_attn = copy(layer.self_attn)

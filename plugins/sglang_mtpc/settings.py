@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mtpc.autoregressive.config import LayersConfig
+from mtpc.autoregressive.lora import LoRALayersConfig
 from mtpc.errors import MTPCError
 from mtpc.files.hub import is_hub_id
 from mtpc.files.target import Target
@@ -96,7 +98,7 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     vocabularies = draft_vocabularies(values, Path(folder), method, config)
     reads_head = drafts_through_target_head(method, config)
     if config.autoregressive is not None:
-        config.autoregressive.check_ranks(settings.tp_size, folder)
+        _check_ranks(settings, config.autoregressive, folder)
     reads_tokens = copied or method.reads_text
     used = integration_points.groups_used(config, settings.device, vocabularies is not None, reads_tokens, reads_head)
     for problem in integration_points.problems(used | integration_points.ray_groups(settings)):
@@ -115,6 +117,22 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
 def is_ours(settings: Any) -> bool:
     """Return whether the algorithm is that of a draft method of the registry."""
     return (settings.speculative_algorithm or "").upper() in {method.algorithm for method in draft_methods()}
+
+
+def _check_ranks(settings: Any, config: LayersConfig, folder: str) -> None:
+    """Check that the layers can be sharded over the ranks.
+
+    Raises:
+        MTPCError: They cannot, or LoRA adapters are for fewer heads than SGLang gives the target on a CPU.
+    """
+    ranks = settings.tp_size
+    config.check_ranks(ranks, folder)
+    adapts = isinstance(config, LoRALayersConfig)
+    if adapts and settings.device == "cpu" and config.num_key_value_heads % ranks:
+        raise MTPCError(
+            f"{folder} has LoRA layers, which do not follow the heads that SGLang adds to the target for {ranks} ranks "
+            f"on a CPU: choose a --tp-size that divides its {config.num_key_value_heads} key-value heads."
+        )
 
 
 def _check_copying(settings: Any, shape: DraftShape, folder: str, reads_text: bool) -> None:

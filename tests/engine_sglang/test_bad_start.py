@@ -11,11 +11,10 @@ import pytest
 
 from tests.engine.conftest import Models
 from tests.engine.server import processes_of_group
-from tests.engine_sglang.server import ENVIRONMENT, RANKS, command, drafting, environment
+from tests.engine_sglang.server import ENVIRONMENT, command, drafting, environment
 from tests.support.broken_drafters import BROKEN, broken_copy
 from tests.support.broken_settings import SGLANG_SETTINGS
 from tests.support.random_fastmtp import make_fastmtp
-from tests.support.random_lora import make_lora
 from tests.support.starts import starts
 
 pytestmark = pytest.mark.engine
@@ -62,12 +61,6 @@ def test_one_sentence_and_no_process(tmp_path: Path, random_models: Models) -> N
     with ThreadPoolExecutor(2) as pool:
         for result in [pool.submit(refused, target, *attempt) for attempt in attempts]:
             result.result()
-
-
-@pytest.mark.thorough
-def test_lora_layers_on_ranks_that_share_a_key_value_head(tmp_path: Path, random_models: Models) -> None:
-    drafter = make_lora(tmp_path / "drafter", random_models.target)
-    refused(random_models.target, (*drafting(drafter), *RANKS), "--tp-size that divides its 1 key-value heads")
 
 
 @pytest.mark.thorough

@@ -18,6 +18,7 @@ from mtpc.errors import MTPCError
 from sglang_mtpc.token_map import TokenMap, copies, read, vocabulary_values
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.random_fastmtp import make_vocabulary
+from tests.support.random_lora import make_lora
 
 pytestmark = pytest.mark.usefixtures("loaded")
 VOCAB = 258
@@ -131,6 +132,12 @@ def test_directories(target: Path, copy: Path, change: Callable[[Path], None], s
 )
 def test_settings(target: Path, fastmtp: Path, arguments: tuple[str, ...], sentence: str) -> None:
     refused(sentence, target, PATH, str(fastmtp), *arguments, algorithm="FASTMTP")
+
+
+def test_lora_layers_on_ranks_that_share_a_key_value_head(target: Path, tmp_path: Path) -> None:
+    drafter = make_lora(tmp_path / "drafter", target)
+    assert resolved(target, PATH, str(drafter)).tp_size == 1
+    refused("--tp-size that divides its 1 key-value heads", target, PATH, str(drafter), "--tp-size", "2")
 
 
 def test_a_vocabulary_of_another_target(target: Path, fastmtp: Path, tmp_path: Path) -> None:
