@@ -138,7 +138,8 @@ def gumiho(folder: Path) -> Case:
 def medusa(folder: Path) -> Case:
     """Four of five published heads."""
     target = make_target(folder / "target", seed=1)
-    return Case(Models(target, make_medusa(folder / "drafter", target), 4), target, WHOLE, schedule(4, 2))
+    models = Models(target, make_medusa(folder / "drafter", target), 4)
+    return Case(models, target, WHOLE, schedule(4, 2), shows_cuts=False)
 
 
 def copying(folder: Path) -> Case:
