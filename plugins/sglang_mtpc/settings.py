@@ -98,7 +98,7 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
     vocabularies = draft_vocabularies(values, Path(folder), method, config)
     reads_head = drafts_through_target_head(method, config)
     if config.autoregressive is not None:
-        _check_ranks(settings, config.autoregressive, folder)
+        _check_sharding(settings, config.autoregressive, folder)
     reads_tokens = copied or method.reads_text
     used = integration_points.groups_used(config, settings.device, vocabularies is not None, reads_tokens, reads_head)
     for problem in integration_points.problems(used | integration_points.ray_groups(settings)):
@@ -119,7 +119,7 @@ def is_ours(settings: Any) -> bool:
     return (settings.speculative_algorithm or "").upper() in {method.algorithm for method in draft_methods()}
 
 
-def _check_ranks(settings: Any, config: LayersConfig, folder: str) -> None:
+def _check_sharding(settings: Any, config: LayersConfig, folder: str) -> None:
     """Check that the layers can be sharded over the ranks.
 
     Raises:
@@ -127,8 +127,8 @@ def _check_ranks(settings: Any, config: LayersConfig, folder: str) -> None:
     """
     ranks = settings.tp_size
     config.check_ranks(ranks, folder)
-    adapts = isinstance(config, LoRALayersConfig)
-    if adapts and settings.device == "cpu" and config.num_key_value_heads % ranks:
+    pads = settings.device == "cpu" and config.num_key_value_heads % ranks
+    if pads and isinstance(config, LoRALayersConfig):
         raise MTPCError(
             f"{folder} has LoRA layers, which do not follow the heads that SGLang adds to the target for {ranks} ranks "
             f"on a CPU: choose a --tp-size that divides its {config.num_key_value_heads} key-value heads."

@@ -20,13 +20,12 @@ from tests.engine.native_drafts import DraftModel, Eagle, Model, greedy_drafts
 from tests.engine.prompts import in_two_languages
 from tests.engine.server import tokens
 from tests.engine.test_runner_v2 import session
-from tests.support.often import each_of
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_target
 from tests.support.random_native import make_draft_model, make_eagle, make_eagle3
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 VOCABULARY, DRAFTS, LENGTH, SAMPLES = 258, 3, 24, 300
 SAMPLING = Sampling(temperature=0.5)  # on Model Runner V2: few likely windows, so that few samples tell much
 SAMPLINGS = [Sampling(temperature=0.9), Sampling(temperature=1.0, top_k=100)]
@@ -92,7 +91,7 @@ class Said(NamedTuple):
     folder: Path
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ()))
+@pytest.fixture(scope="module", params=CASES)
 def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
     """Greedy texts of two languages and samples, with draft vocabularies and prompt lookup; its graphs are replayed."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -160,7 +159,7 @@ class OnV1(NamedTuple):
     served: native.Served
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ()))
+@pytest.fixture(scope="module", params=CASES)
 def on_v1(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnV1]:
     """Of EAGLE-3 without other draft vocabularies; of MTP with draft lengths that are chosen by their cost."""
     folder, method = tmp_path_factory.mktemp(request.param), request.param
@@ -199,7 +198,6 @@ def test_drafts_on_the_v1_runner_are_those_of_the_mixture(on_v1: OnV1) -> None:
     assert outside > 5
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("honest", [True, False])
 def test_languages_and_temperatures_in_one_batch(on_v1: OnV1, honest: bool) -> None:
     """Where drafts are misstated, what is said of a prompt has not the target's distribution."""

@@ -18,11 +18,10 @@ from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 from tests.engine.permuted import Accepted, accepted
 from tests.engine.prompts import prompts
 from tests.engine.server import Server, tokens
-from tests.support.often import each_of
 from tests.support.random_pair import Permuted, make_permuted_pair
 from tests.support.small_tokenizers import byte_level
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 DRAFTS, TOKENS, SAMPLES = 4, 48, 3000
 
 
@@ -34,7 +33,7 @@ class Served(NamedTuple):
     draft: str
 
 
-@pytest.fixture(scope="module", params=each_of(("converted", "control"), ()))
+@pytest.fixture(scope="module", params=("converted", "control"))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The target with one of the draft models."""
     folder: Path = tmp_path_factory.mktemp("permuted")

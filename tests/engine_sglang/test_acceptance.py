@@ -22,10 +22,13 @@ from tests.engine.conftest import Models
 from tests.engine.prompts import prompts
 from tests.engine_sglang.conftest import CHILDREN, FEW, NODES, WHOLE
 from tests.engine_sglang.server import Answer, SGLangServer, drafting
-from tests.support.often import each_of
 
 SHAPES = {"chain": None, "tree, synchronous": Tree(NODES, CHILDREN)}
-pytestmark = [pytest.mark.engine, pytest.mark.parametrize("drafted", each_of(SHAPES, ()), indirect=True)]
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.thorough,
+    pytest.mark.parametrize("drafted", SHAPES, indirect=True),
+]
 
 
 @pytest.fixture(scope="module")

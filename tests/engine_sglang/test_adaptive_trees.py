@@ -10,9 +10,8 @@ import pytest
 from tests.engine.prompts import prompts
 from tests.engine_sglang.server import texts
 from tests.engine_sglang.test_draft_methods import Case, Tree, fastmtp, gumiho, mtpc, recorded, serving
-from tests.support.often import each_of
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 # A tree is worth it by the acceptance rate that is assumed at first, and no more after one that was rejected.
 COST = '?step_cost={"plain":[[1,1.0]],"verifying":[[1,1.0],[8,2.1],[12,2.3]],"drafting":[[1,0.0]]}'
 LENGTH = 48
@@ -23,7 +22,7 @@ CASES: dict[str, Callable[[Path], Case]] = {
 }
 
 
-@pytest.mark.parametrize("name", each_of(CASES, ()))
+@pytest.mark.parametrize("name", CASES)
 def test_greedy_texts(name: str, tmp_path: Path) -> None:
     case = CASES[name](tmp_path)._replace(token_map=COST)
     assert case.tree is not None

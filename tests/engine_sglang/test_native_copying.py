@@ -27,13 +27,12 @@ from tests.engine_sglang.conftest import LARGE
 from tests.engine_sglang.loop import SteppedLoop
 from tests.engine_sglang.reference import JointReference, JointSampling
 from tests.engine_sglang.server import SGLangServer, texts
-from tests.support.often import each_of
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_target
 from tests.support.random_native import make_draft_model, make_eagle, make_eagle3, make_gumiho_of
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 SUPPORT = Path(__file__).parents[1] / "support"
 PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft")]
 DRAFTS, ANSWER, SAMPLES, TOGETHER = 3, 32, 3000, 500
@@ -147,7 +146,7 @@ class Served(NamedTuple):
     folder: Path
 
 
-@pytest.fixture(scope="module", params=each_of(CASES, ()))
+@pytest.fixture(scope="module", params=CASES)
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """The server of a drafter."""
     folder = tmp_path_factory.mktemp("copying")

@@ -31,7 +31,7 @@ from tests.support.on_ranks import METHODS, SIZE, VOCABULARY, each
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.two_ranks import assert_ranks_draft_the_same
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 SUPPORT = Path(__file__).parents[1] / "support"
 PLUGINS = [SUPPORT / name for name in ("off_by_an_ulp", "recorded_drafts", "hybrid", "misstated_draft")]
 FILES = {"RECORDED_DRAFTS": "drafts", "STATED_DRAFTS": "stated", "MISSTATED_DRAFTS": "misstate"}  # of plugins
@@ -83,7 +83,7 @@ def drafted(method: str, folder: Path, way: str) -> Iterator[Served]:
         yield Served(server, models, words, folder)
 
 
-@pytest.fixture(scope="module", params=each((), ("", RAY)))
+@pytest.fixture(scope="module", params=each(ways=("", RAY)))
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Each drafter's in turn."""
     method, way = request.param

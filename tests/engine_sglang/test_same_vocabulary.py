@@ -15,15 +15,14 @@ from tests.engine.permuted import Accepted, accepted
 from tests.engine.prompts import prompts
 from tests.engine_sglang.conftest import LARGE
 from tests.engine_sglang.server import SGLangServer, texts
-from tests.support.often import each_of
 from tests.support.random_pair import make_permuted_pair
 from tests.support.small_tokenizers import byte_level
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 DRAFTS, TOKENS = 4, 48
 
 
-@pytest.mark.parametrize("draft", each_of(("converted", "control"), ()))
+@pytest.mark.parametrize("draft", ["converted", "control"])
 def test_greedy_texts_and_acceptance(draft: str, tmp_path: Path) -> None:
     models = make_permuted_pair(tmp_path)
     exact, plain = Reference(models.target), Reference(models.plain)

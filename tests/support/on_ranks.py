@@ -62,7 +62,7 @@ METHODS: dict[str, Callable[[Path], Made]] = {
 }
 
 
-def each(often: tuple[str, ...], ways: tuple[str, ...] = ("",)) -> Iterator[Any]:
+def each(often: tuple[str, ...] = (), ways: tuple[str, ...] = ("",)) -> Iterator[Any]:
     """Parameters: every draft method and every way to serve it, `thorough` where it is not tested ``often``."""
     served = {f"{method}, {way}" if way else method: (method, way) for way in ways for method in METHODS}
     return each_of(served, often, served.__getitem__)

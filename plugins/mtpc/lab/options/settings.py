@@ -72,19 +72,19 @@ def option_names(kind: Any) -> set[str]:
     return {option.name for option in _options(kind)}
 
 
-def refuse_options(command: typer.Context, names: Collection[str], reason: str) -> None:
+def refuse_options(invocation: typer.Context, names: Collection[str], reason: str) -> None:
     """Refuse options that a command's other options leave without effect.
 
     Args:
-        command: The command, as it runs.
+        invocation: The running command.
         names: Names of parameters.
         reason: When they have no effect, as "with --data".
 
     Raises:
         MTPCError: One of them is on the command line.
     """
-    for option in command.command.params:
-        source = command.get_parameter_source(option.name or "")
+    for option in invocation.command.params:
+        source = invocation.get_parameter_source(option.name or "")
         if option.name in names and source is not None and source.name == "COMMANDLINE":
             raise MTPCError(f"{option.opts[0]} has no effect {reason}")
 

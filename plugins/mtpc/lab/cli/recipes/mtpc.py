@@ -34,12 +34,12 @@ ON_CONVERSATIONS = {"start", "states", "questions"} | (
 
 @with_settings
 def train(
-    command: typer.Context,
+    invocation: typer.Context,
     target: Annotated[
         Path, typer.Option(callback=model_folder, help="Target of the drafters: a folder or a Hugging Face id.")
     ],
     corpus: Annotated[
-        Path, typer.Option(help="Corpus folder that `mtpc corpus` wrote, for a byte-level target; unused with --data.")
+        Path, typer.Option(help="Corpus folder that `mtpc corpus` wrote, for a byte-level target; not with --data.")
     ] = Path("corpus"),
     data: Annotated[
         Path | None,
@@ -171,9 +171,9 @@ def train(
     from mtpc.methods.drafter import load_drafter
 
     if data is None:
-        refuse_options(command, ON_CONVERSATIONS, "without --data")
+        refuse_options(invocation, ON_CONVERSATIONS, "without --data")
     else:
-        refuse_options(command, ON_CORPUS, "with --data")
+        refuse_options(invocation, ON_CORPUS, "with --data")
     text = None if data is not None else Corpus(corpus)
     if text is not None:
         text.check_target(target)
