@@ -50,6 +50,7 @@ POSITIVE = ("tp_size", "max_running_requests")
 FIXED_FOR_TEXT = {"speculative_eagle_topk": 1}  # with a text part, likewise
 # Also allowed: drafters are never quantized, and draft chains unless the user asks for trees.
 EQUIVALENT = {"speculative_draft_model_quantization": "unquant", "speculative_eagle_topk": None}
+CPU_MLP_MULTIPLE = 32  # SGLang pads the target's MLP on a CPU to a multiple of it for each rank
 TREE_ATTENTION = ("flashinfer", "fa3", "triton")  # backends on GPUs that verify trees with any page size
 
 
@@ -123,15 +124,23 @@ def _check_sharding(settings: Any, config: LayersConfig, folder: str) -> None:
     """Check that the layers can be sharded over the ranks.
 
     Raises:
-        MTPCError: They cannot, or LoRA adapters are for fewer heads than SGLang gives the target on a CPU.
+        MTPCError: They cannot, or LoRA adapters are for fewer heads or a narrower MLP than SGLang gives the target on
+            a CPU.
     """
     ranks = settings.tp_size
     config.check_ranks(ranks, folder)
-    pads = settings.device == "cpu" and config.num_key_value_heads % ranks
-    if pads and isinstance(config, LoRALayersConfig):
+    if settings.device != "cpu" or not isinstance(config, LoRALayersConfig):
+        return
+    if config.num_key_value_heads % ranks:
         raise MTPCError(
             f"{folder} has LoRA layers, which do not follow the heads that SGLang adds to the target for {ranks} ranks "
             f"on a CPU: choose a --tp-size that divides its {config.num_key_value_heads} key-value heads."
+        )
+    if config.intermediate_size % (ranks * CPU_MLP_MULTIPLE):
+        raise MTPCError(
+            f"{folder} has LoRA layers, which do not follow the columns that SGLang adds to the target's MLP on a CPU: "
+            f"its intermediate_size of {config.intermediate_size} must be a multiple of {CPU_MLP_MULTIPLE} for each "
+            "rank of --tp-size."
         )
 
 

@@ -19,6 +19,7 @@ from sglang_mtpc.token_map import TokenMap, copies, read, vocabulary_values
 from tests.sglang_mtpc.resolving import refused, resolved
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_lora import make_lora
+from tests.support.random_models import make_target
 
 pytestmark = pytest.mark.usefixtures("loaded")
 VOCAB = 258
@@ -138,6 +139,12 @@ def test_lora_layers_on_ranks_that_share_a_key_value_head(target: Path, tmp_path
     drafter = make_lora(tmp_path / "drafter", target)
     assert resolved(target, PATH, str(drafter)).tp_size == 1
     refused("--tp-size that divides its 1 key-value heads", target, PATH, str(drafter), "--tp-size", "2")
+
+
+def test_lora_layers_of_an_mlp_that_sglang_pads(tmp_path: Path) -> None:
+    target = make_target(tmp_path / "target", mlp_size=80)
+    drafter = make_lora(tmp_path / "drafter", target)
+    refused("intermediate_size of 80 must be a multiple of 32 for each rank", target, PATH, str(drafter))
 
 
 def test_a_vocabulary_of_another_target(target: Path, fastmtp: Path, tmp_path: Path) -> None:

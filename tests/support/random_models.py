@@ -24,10 +24,12 @@ from tests.support.tiny_models import make_byte_circuit as tiny_byte_circuit
 SHARPNESS = 12.0  # makes the next-token distributions of a random model as peaked as a trained one's
 
 
-def make_target(folder: Path, seed: int = 0, layers: int = 2, kv_heads: int = 1) -> Path:
+def make_target(folder: Path, seed: int = 0, layers: int = 2, kv_heads: int = 1, mlp_size: int = 128) -> Path:
     """A byte-level Llama with its tokenizer, float32."""
     torch.manual_seed(seed)
-    config = ByteTargetConfig(hidden_size=64, layers=layers, heads=2, kv_heads=kv_heads, mlp_size=128, context=1024)
+    config = ByteTargetConfig(
+        hidden_size=64, layers=layers, heads=2, kv_heads=kv_heads, mlp_size=mlp_size, context=1024
+    )
     model = build_byte_llama(config)
     with torch.no_grad():
         model.lm_head.weight.mul_(SHARPNESS)
