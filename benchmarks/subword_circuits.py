@@ -7,6 +7,10 @@ answers is computed in closed form, as `mtpc evaluate` does.  Bytes are those of
 bfloat16: all matrices of the drafter once, of tables with a row for each token the rows that it uses, and the rows of
 the output head that it may draft from.  Layers of the target that run again with adapters count as well.
 
+A Markov head counts twice: with all tokens, and with the --candidates tokens of each position that are most probable
+without the bias, as block drafters with a candidate lattice have it (LiLiCorr, arXiv 2608.20530).  The bias of the
+candidates alone is read, but a token outside them is never drafted.
+
 Acceptance along a long context needs answers that long: --length 2100.  Its columns are positions of the text, from one
 border to the next.
 """
@@ -39,6 +43,7 @@ from mtpc.lab.training.recipes.conversation_circuit_loss import WindowBatch, com
 from mtpc.methods.drafter import Drafter, load_drafter
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.head_inputs import with_head_inputs
+from mtpc.parallel.markov_part import MarkovPart
 from mtpc.target_head.shared import SharedHead
 from mtpc.vocabulary.formats import read_rankings
 
@@ -54,6 +59,45 @@ class Contestant(NamedTuple):
     head: SharedHead
 
 
+class CandidateMarkovPart(MarkovPart):
+    """Markov head that drafts from the most probable tokens of each position only.
+
+    Attributes:
+        candidates: Tokens of each position.
+    """
+
+    candidates: int
+
+    @classmethod
+    def of(cls, part: MarkovPart, candidates: int) -> CandidateMarkovPart:
+        """Return a part with the weights of another one."""
+        found = cls(part.config, part.markov_rank).to(part.after.device, part.after.dtype)
+        found.load_state_dict(part.state_dict())
+        found.candidates = candidates
+        return found.requires_grad_(False)
+
+    def logits_along(self, context: DraftContext, tokens: Tensor) -> Tensor:
+        """See `MarkovPart.logits_along`; all tokens but the candidates are impossible."""
+        assert context.head is not None
+        unbiased = context.head.logits(self.states(context)[:, : tokens.shape[1]])
+        least = unbiased.topk(min(self.candidates, unbiased.shape[-1])).values[..., -1:]
+        return super().logits_along(context, tokens).masked_fill(unbiased < least, -torch.inf)
+
+
+def contestants_of(folder: Path, target: FrozenTarget, head: SharedHead, candidates: int) -> list[Contestant]:
+    """Return a checkpoint; a Markov head also with its candidates only."""
+    found: list[Contestant] = []
+    for name in (folder.name, f"{folder.name}, top {candidates}"):
+        drafter = target.bind(load_drafter(folder, target.facts))
+        check_state(folder.name, drafter)
+        if found:
+            if not isinstance(drafter.parallel, MarkovPart):
+                break
+            drafter.parallel = CandidateMarkovPart.of(drafter.parallel, candidates)
+        found.append(Contestant(name, drafter, drafter.head(head)))
+    return found
+
+
 def draft_bytes(drafter: Drafter, head: SharedHead) -> int:
     """Return the bytes of weights that a draft of one request reads.
 
@@ -64,7 +108,7 @@ def draft_bytes(drafter: Drafter, head: SharedHead) -> int:
     size, rows = drafter.config.vocab_size, len(head.rows)
     autoregressive = drafter.autoregressive
     adapts = isinstance(autoregressive, AdaptedLayers)  # one pass through adapters and the target's own layers
-    steps = drafter.split(drafter.config.num_drafts)[0]
+    steps, part = drafter.split(drafter.config.num_drafts)[0], drafter.parallel
     read = 0
     if isinstance(autoregressive, AdaptedLayers):
         shapes = (autoregressive.config.shape(module) for module in ADAPTED_MODULES)
@@ -73,10 +117,12 @@ def draft_bytes(drafter: Drafter, head: SharedHead) -> int:
         if weight.ndim == 2 and len(weight) == size:
             # The embedding of the token before each draft token, that of x_{t+1}, or an output head.
             by_end = {"before.weight": drafter.config.num_drafts, "token.weight": 1}
+            if isinstance(part, CandidateMarkovPart):
+                by_end["after"] = min(rows, drafter.config.num_drafts * part.candidates)
             read += weight.shape[1] * next((count for end, count in by_end.items() if name.endswith(end)), rows)
         else:
             read += weight.numel() * (steps if name.startswith("autoregressive") and not adapts else 1)
-    through_head = steps + int(drafter.parallel is not None and drafter.parallel.reads_head)
+    through_head = steps + int(part is not None and part.reads_head)
     return BYTES * (read + through_head * head.rows.numel())
 
 
@@ -182,6 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--vocabulary", type=Path, help="rankings to draft from, see `mtpc vocab build`")
     parser.add_argument("--language", default="en", help="language of the rankings")
     parser.add_argument("--size", type=int, default=8192, help="tokens of the draft vocabulary")
+    parser.add_argument("--candidates", type=int, default=16, help="tokens of each position of a Markov head's lattice")
     parser.add_argument("--out", type=Path, help="where the JSON is written")
     chosen = parser.parse_args(arguments)
     target = FrozenTarget(chosen.target)
@@ -189,11 +236,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if chosen.vocabulary is not None:
         rankings = read_rankings(chosen.vocabulary, target.facts.vocab_size)
         head = head.restricted(torch.from_numpy(rankings.cut(chosen.language, chosen.size)))
-    contestants = []
-    for folder in chosen.drafters:
-        drafter = target.bind(load_drafter(folder, target.facts))
-        check_state(folder.name, drafter)
-        contestants.append(Contestant(folder.name, drafter, drafter.head(head)))
+    contestants = [
+        each for folder in chosen.drafters for each in contestants_of(folder, target, head, chosen.candidates)
+    ]
     prompts = (
         heldout_questions(list(read_conversations(chosen.data)), chosen.count)
         if chosen.data is not None

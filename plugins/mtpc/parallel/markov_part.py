@@ -107,7 +107,7 @@ class MarkovPart(ParallelPart):
 
     def log_probs(self, context: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
         """See `ParallelPart.log_probs`."""
-        head, logits = context.head, self._logits_along(context, tokens)
+        head, logits = context.head, self.logits_along(context, tokens)
         assert head is not None
         log_q = (logits / temperature).log_softmax(-1)
         places = tokens if head.index_by_token is None else head.index_by_token[tokens]
@@ -117,9 +117,9 @@ class MarkovPart(ParallelPart):
     def most_probable_tokens(self, context: DraftContext, tokens: Tensor) -> Tensor:
         """See `ParallelPart.most_probable_tokens`."""
         assert context.head is not None
-        return context.head.tokens_of(self._logits_along(context, tokens).argmax(-1))
+        return context.head.tokens_of(self.logits_along(context, tokens).argmax(-1))
 
-    def _logits_along(self, context: DraftContext, tokens: Tensor) -> Tensor:
+    def logits_along(self, context: DraftContext, tokens: Tensor) -> Tensor:
         """Return the logits of each position, given the tokens before it: tokens [B, k] -> [B, k, R]."""
         head, count = context.head, tokens.shape[1]
         assert head is not None

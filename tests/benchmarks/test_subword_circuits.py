@@ -1,0 +1,42 @@
+"""A Markov head that drafts from candidates only, against its definition."""
+
+from __future__ import annotations
+
+import torch
+
+from benchmarks.subword_circuits import CandidateMarkovPart
+from mtpc.draft import DraftContext
+from mtpc.methods.mtpc import MTPCConfig
+from mtpc.parallel.head_inputs import with_head_inputs
+from mtpc.parallel.markov_part import MarkovPart
+from mtpc.target_head.shared import SharedHead
+
+VOCAB, HIDDEN, WINDOW, RANK, STARTS = 11, 8, 4, 3, 10
+
+
+def test_only_candidates_are_drafted_and_their_law_is_renormalized() -> None:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": HIDDEN, "vocab_size": VOCAB, "leaf_features": 4, "trunk_size": 6}
+    config = MTPCConfig(
+        circuit="ff", window=WINDOW, rank=1, leaves="target", token_input=True, markov_rank=RANK, **sizes
+    )
+    part = MarkovPart(config, RANK)
+    for weight in part.parameters():
+        weight.data.normal_()
+    part.requires_grad_(False)
+    head = SharedHead(torch.randn(VOCAB, HIDDEN), torch.randn(VOCAB, HIDDEN))
+    given = DraftContext(torch.randn(STARTS, 1, HIDDEN), torch.randint(VOCAB, (STARTS, 1)))
+    context = with_head_inputs(given, None, head)
+    text = torch.randint(VOCAB, (STARTS, WINDOW - 1))
+    every, some = CandidateMarkovPart.of(part, VOCAB), CandidateMarkovPart.of(part, 4)
+    torch.testing.assert_close(every.log_probs(context, text, 0.7), part.log_probs(context, text, 0.7))
+
+    candidates = head.logits(part.states(context)).topk(4).indices
+    law = part.logits_along(context, text).div(0.7).softmax(-1)
+    mass = law.gather(2, candidates).sum(-1)
+    is_candidate = (candidates == text[..., None]).any(-1)
+    expected = (law.gather(2, text[..., None])[..., 0] / mass).where(is_candidate, 0.0)
+    assert 0 < is_candidate.float().mean() < 1
+    torch.testing.assert_close(some.log_probs(context, text, 0.7).exp(), expected)
+    best = some.most_probable_tokens(context, text)
+    torch.testing.assert_close(best, candidates.gather(2, law.gather(2, candidates).argmax(-1, True))[..., 0])
