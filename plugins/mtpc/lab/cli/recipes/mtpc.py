@@ -104,8 +104,8 @@ def train(
         list[Path] | None,
         typer.Option(
             callback=lambda paths: model_folders(paths or []),
-            help="With --data, start from the weights of this checkpoint of the same configuration. Repeat it for "
-            "several drafters.",
+            help="With --data, start from the weights of this checkpoint of the same configuration, or of the same "
+            "without LoRA layers. Repeat it for several drafters.",
         ),
     ] = None,
     lora_layers: Annotated[

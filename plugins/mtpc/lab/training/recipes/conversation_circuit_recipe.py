@@ -21,6 +21,7 @@ from mtpc.lab.training.recipes.conversation_circuit_loss import WindowBatch, cir
 from mtpc.lab.training.recipes.mtpc_loss import discounts
 from mtpc.lab.training.settings import ConversationCircuitSettings
 from mtpc.memory import check_training_memory
+from mtpc.methods import DrafterConfig
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
 from mtpc.parallel.circuit_part import CircuitPart
@@ -34,7 +35,8 @@ class ConversationCircuitRecipe(ConversationRecipe):
         conversations: Conversations of the training split.
         configs: Configuration of each drafter, by name.
         settings: Settings of the training.
-        starts: Trained drafters. Each drafter of the same configuration as one of them starts from its weights.
+        starts: Trained drafters. Each drafter of the same configuration as one of them starts from its weights, and one
+            with LoRA layers also from the same drafter without them.
         states: Cache of hidden states, see `ConversationRecipe`.
 
     Raises:
@@ -63,10 +65,10 @@ class ConversationCircuitRecipe(ConversationRecipe):
                 "--leaves table has an unembedding for each component, which is for bytes; use target or shared."
             )
         for start in starts:
-            if start.config not in configs.values():
+            if not any(_continues(config, start.config) for config in configs.values()):
                 raise MTPCError(
                     "the drafter to start from has another configuration than the drafters of this training; name one "
-                    "of the same circuit, window and sizes."
+                    "of the same circuit, window and sizes, with the same LoRA layers or none."
                 )
         with torch.device("meta"):
             check_training_memory((Drafter(MTPC(), config) for config in configs.values()), "these drafters")
@@ -79,11 +81,11 @@ class ConversationCircuitRecipe(ConversationRecipe):
             torch.manual_seed(self.settings.seed)
             Drafter.planned(MTPC(), config, f"the configuration of {name}")
             drafter = Drafter(MTPC(), config)
-            trained = next((start for start in self.starts if start.config == config), None)
+            trained = next((start for start in self.starts if _continues(config, start.config)), None)
             if trained is None:
                 initialize(part_of(drafter), unembedding)
             else:
-                drafter.load_state_dict(trained.state_dict())
+                drafter.load_state_dict(trained.state_dict(), strict=trained.config == config)  # else without LoRA
             drafters[name] = self.target.bind(drafter.to(self.target.device, torch.float32))
         return drafters
 
@@ -145,6 +147,11 @@ class ConversationCircuitRecipe(ConversationRecipe):
         for other in of_batches:
             usage = usage.plus(other)
         return usage
+
+
+def _continues(config: MTPCConfig, start: DrafterConfig) -> bool:
+    """Return whether a drafter can start from one of another configuration: the same, or the same without LoRA."""
+    return start in (config, config.model_copy(update={"lora": None}))
 
 
 def initialize(part: Any, unembedding: Tensor) -> None:
