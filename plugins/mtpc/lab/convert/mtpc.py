@@ -10,12 +10,16 @@ at once ("folds"), mapped from the target's state after its final norm, without 
   right. The last sum layer is the root's, [1, 1, R, d].
 
 A softmax normalizes V and in. The HMMs of the paper have a bias at their sums (appendix E), which starts them as a CP.
+
+Adapters of the target's last layers (section 3.3) have the names of peft after ``lm._lm.``. The sizes of these layers
+are not in the checkpoint, but in the target's config.json.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -23,7 +27,8 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mtpc.errors import MTPCError
+from mtpc.autoregressive.lora import AdaptedModule, LoRALayersConfig, lora_of
+from mtpc.errors import MTPCError, first_line
 from mtpc.files.config_model import Strict, short_repr, validated
 from mtpc.files.weights import check_tensor, check_type
 from mtpc.lab.convert.hydra_config import HydraConfig
@@ -44,6 +49,7 @@ COMPILED = "_orig_mod."  # torch.compile inserts it into names
 LEAVES = "mt_head._categorical_log_probs_heads.0.head.proj"
 SUMS = "mt_head._sum_weights_heads.{}.head.{}"
 SCOPE = "._scope_idx"  # of the leaves: the position of each fold
+ADAPTER = "lm._lm."  # before the names of peft, which has the adapters' own name in them
 WITHOUT_EFFECT = "_exp_gamma_weights"  # of the loss
 CIRCUIT_INDEX = "circuit."  # tables of indices that belong to the structure
 Size = Annotated[int, Field(ge=1)]
@@ -113,6 +119,24 @@ class PublishedHead(Strict):
     init_hmm_identity: Any = None
 
 
+class PublishedAdapters(Strict):
+    """The keys of LoRA adapters in config.yaml, which are those of peft.
+
+    Attributes:
+        r: Rank of each adapter.
+        lora_alpha: A low-rank product is scaled by ``lora_alpha / r``.
+        lora_dropout: Of the training.
+        target_modules: Adapted projections of each layer.
+        layers_to_transform: Numbers of the adapted layers.
+    """
+
+    r: Size
+    lora_alpha: Annotated[float, Field(gt=0)]
+    lora_dropout: float = 0.0
+    target_modules: list[AdaptedModule]
+    layers_to_transform: list[int]
+
+
 class PublishedHeads(NamedTuple):
     """Tensors of a checkpoint.
 
@@ -120,19 +144,22 @@ class PublishedHeads(NamedTuple):
         leaves: [n, R, V, d] in the file's order of positions.
         sums: [F, out, in, d] of each sum layer, from the leaves to the root.
         biases: [F, out, in] of each sum layer; zero where the file has none.
+        adapters: By the names of peft's files.
     """
 
     leaves: Tensor
     sums: list[Tensor]
     biases: list[Tensor]
+    adapters: dict[str, Tensor]
 
 
-def convert_mtpc(source: Path, folder: Path) -> Drafter:
+def convert_mtpc(source: Path, folder: Path, target: Path | None = None) -> Drafter:
     """Convert a published circuit.
 
     Args:
         source: Folder of the published checkpoint. Of several steps the last is converted.
         folder: Drafter checkpoint to write. It must be new or empty.
+        target: Folder of the target, whose configuration is read for a checkpoint with LoRA adapters.
 
     Returns:
         The drafter that was written.
@@ -144,8 +171,8 @@ def convert_mtpc(source: Path, folder: Path) -> Drafter:
     check_new_folder(folder)
     published = HydraConfig(source / CONFIG)
     circuit, size = read_config(published)
+    lora = read_adapters(published, target)
     path = weights_file(source)
-    heads = read_heads(path, circuit, size)
     config = validated(
         MTPCConfig,
         {
@@ -156,15 +183,18 @@ def convert_mtpc(source: Path, folder: Path) -> Drafter:
             "vocab_size": circuit.vocab_size,
             "leaves": "table",
             "sum_features": 0,
+            "lora": lora,
         },
         str(source / CONFIG),
     )
-    expected = Drafter.planned(MTPC(), config, str(source / CONFIG)).tensors()
+    planned = Drafter.planned(MTPC(), config, str(source / CONFIG))
+    expected, adapters = planned.tensors(), planned.adapters()
+    heads = read_heads(path, circuit, size, adapters)
     weights = drafter_tensors(circuit, heads)
     for name, tensor in weights.items():
         check_tensor(path, name, tensor, expected[name])
     drafter = Drafter(MTPC(), config)
-    drafter.load_tensors(weights)
+    drafter.load_tensors(weights | heads.adapters)
     drafter.requires_grad_(False).eval()
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -194,8 +224,6 @@ def read_config(published: HydraConfig) -> tuple[PublishedCircuit, int]:
             raise MTPCError(f"{path} has no section {section!r}, which describes the circuit of an MTPC checkpoint.")
     circuit = validated(PublishedCircuit, published.get(CIRCUIT), f"{path} at {CIRCUIT}")
     head = validated(PublishedHead, published.get(HEAD), f"{path} at {HEAD}")
-    if published.get(ADAPTERS) is not None:
-        raise MTPCError(f"{path} has LoRA adapters ({ADAPTERS}), which are not converted: name one without them.")
     if circuit.kind != "cp" and circuit.n_component == 1:
         raise MTPCError(f"{path} has {CIRCUIT}.n_component 1, which {circuit.kind} does not have; expected 2 or more.")
     if circuit.kind == "btree" and circuit.n_token & (circuit.n_token - 1):
@@ -211,6 +239,49 @@ def read_config(published: HydraConfig) -> tuple[PublishedCircuit, int]:
     return circuit, head.n_embd
 
 
+def read_adapters(published: HydraConfig, target: Path | None) -> LoRALayersConfig | None:
+    """Return the adapted layers; None without adapters.
+
+    Args:
+        published: Configuration of the checkpoint.
+        target: Folder of the target, or None.
+
+    Raises:
+        MTPCError: Adapters without a target or a target without adapters, or adapters of other than its last layers.
+    """
+    path, values = published.path, published.get(ADAPTERS)
+    if values is None:
+        if target is not None:
+            raise MTPCError(f"{path} has no LoRA adapters, so --target has no effect: leave it out.")
+        return None
+    if target is None:
+        raise MTPCError(f"{path} has LoRA adapters ({ADAPTERS}): name their target with --target.")
+    adapters = validated(PublishedAdapters, values, f"{path} at {ADAPTERS}")
+    model, numbers = read_target(target), sorted(adapters.layers_to_transform)
+    if not numbers or numbers != list(range(model.num_hidden_layers - len(numbers), model.num_hidden_layers)):
+        raise MTPCError(
+            f"{path} has adapters of layers {short_repr(numbers)}, but only those of the last of the "
+            f"{model.num_hidden_layers} layers of {target} can be converted."
+        )
+    keys = lora_of(model, len(numbers), adapters.r)
+    keys |= {"alpha": adapters.lora_alpha, "modules": adapters.target_modules}
+    return validated(LoRALayersConfig, keys, f"{path} at {ADAPTERS}")
+
+
+def read_target(folder: Path) -> Any:
+    """Return the configuration of a target in transformers.
+
+    Raises:
+        MTPCError: There is none that transformers can read without code of its own.
+    """
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise MTPCError(f"{folder} has no configuration of a target: {first_line(error)}.") from None
+
+
 def weights_file(source: Path) -> Path:
     """Return the file of the last step.
 
@@ -223,13 +294,14 @@ def weights_file(source: Path) -> Path:
     return steps[max(steps)]
 
 
-def read_heads(path: Path, circuit: PublishedCircuit, size: int) -> PublishedHeads:
-    """Read the tensors of the head.
+def read_heads(path: Path, circuit: PublishedCircuit, size: int, adapters: Mapping[str, Tensor]) -> PublishedHeads:
+    """Read the tensors of the head and the adapters.
 
     Args:
         path: File of the weights.
         circuit: The circuit.
         size: d of the target.
+        adapters: Tensors with the shapes of the adapters, by the names of peft's files.
 
     Raises:
         MTPCError: The file has another layout, or a tensor is missing or unknown, or has another shape.
@@ -259,9 +331,12 @@ def read_heads(path: Path, circuit: PublishedCircuit, size: int) -> PublishedHea
         bias = SUMS.format(number, "bias")
         biases.append(take(bias, *shape) if bias in remaining else torch.zeros(shape))
     leaves = take(LEAVES, circuit.n_token, circuit.n_component, circuit.vocab_size, size)
+    found = {
+        name: take(ADAPTER + name.replace(".weight", ".default.weight"), *adapters[name].shape) for name in adapters
+    }
     if remaining:
         raise MTPCError(f"{path}: the tensor {min(remaining)!r} is unknown to an MTPC checkpoint of {CONFIG}.")
-    return PublishedHeads(leaves, sums, biases)
+    return PublishedHeads(leaves, sums, biases, found)
 
 
 def check_indices(path: Path, circuit: PublishedCircuit, tensors: dict[str, Tensor]) -> None:

@@ -91,12 +91,26 @@ def scope(kind: str, window: int) -> list[int]:
     return [*reversed(range(window))] if kind == "hmm" else [*range(window)]
 
 
-def publish(folder: Path, kind: str, window: int, *, compiled: bool = False, bias: bool = False) -> dict[str, Tensor]:
-    """Write a random checkpoint; return the head's tensors by name."""
+def publish(
+    folder: Path,
+    kind: str,
+    window: int,
+    *,
+    compiled: bool = False,
+    bias: bool = False,
+    adapters: dict[str, Any] | None = None,
+    tensors: dict[str, Tensor] | None = None,
+) -> dict[str, Tensor]:
+    """Write a random checkpoint; return the head's tensors by name.
+
+    ``adapters`` are the settings of LoRA adapters for peft, and ``tensors`` those of the target and the adapters.
+    """
     folder.mkdir()
     config = yaml.safe_load(CONFIG)
     config["circuit"] |= {"name": kind, "n_token": window, "n_component": 1 if kind == "ff" else RANK}
     config["circuit"]["model"]["kind"] = "cp" if kind == "ff" else kind
+    if adapters is not None:
+        config["adaptor"] = {"name": "lora-last", "hyperparameters": adapters}
     if kind == "btree":
         config["circuit"]["n_repetition"] = 1
         config["circuit"]["model"]["n_repetition"] = "${circuit.n_repetition}"
@@ -122,7 +136,7 @@ def publish(folder: Path, kind: str, window: int, *, compiled: bool = False, bia
         "lm._lm.model.layers.0.self_attn.q_proj.weight": None,
     }
     prefix = "_orig_mod." if compiled else ""
-    state = {prefix + name: each for name, each in {**others, **heads}.items()}
+    state = {prefix + name: each for name, each in {**others, **heads, **(tensors or {})}.items()}
     write(folder, state)
     return heads
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 import yaml
@@ -15,6 +16,8 @@ from typer.testing import CliRunner
 from mtpc.errors import MTPCError
 from mtpc.lab.cli.main import app
 from mtpc.lab.convert.mtpc import convert_mtpc
+from mtpc.lab.evaluation.texts import GeneratedText, text_features
+from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import Drafter, load_drafter
 from mtpc.methods.reference import ReferenceDrafter
 from mtpc.parallel.circuit_part import CircuitPart
@@ -30,6 +33,7 @@ from tests.mtpc.lab.convert.mtpc_checkpoint import (
     windows,
     write,
 )
+from tests.support.tiny_models import make_target
 
 CIRCUITS = [("ff", 4), ("cp", 4), ("hmm", 2), ("hmm", 4), ("btree", 2), ("btree", 4), ("btree", 8)]
 WEIGHTS = "model@900.pt"
@@ -80,6 +84,85 @@ def test_a_draft_is_conditioned_on_the_token_of_the_target(tmp_path: Path) -> No
         expected = torch.stack([probs[(texts[:, 0] == token) & (texts[:, 1] == each)].sum() for each in range(VOCAB)])
         assert draft.probs is not None
         torch.testing.assert_close(draft.probs[0, 0].double(), expected / expected.sum(), atol=1e-5, rtol=1e-4)
+
+
+def with_adapters(folder: Path, layers: list[int], modules: list[str], **changes: Any) -> tuple[Any, dict[str, Tensor]]:
+    """Write a target, and a checkpoint with adapters of peft; return the adapted target and the head's tensors."""
+    target = make_target("llama", vocab=VOCAB, hidden_size=SIZE, num_attention_heads=2)
+    target.save_pretrained(folder / "target")
+    settings = {
+        "r": 2,
+        "lora_alpha": 6,
+        "lora_dropout": 0.0,
+        "target_modules": modules,
+        "layers_to_transform": layers,
+        **changes,
+    }
+    keys = {**settings, "layers_to_transform": [layer for layer in layers if 0 <= layer < 2]}
+    adapted = peft.get_peft_model(target, peft.LoraConfig(task_type="CAUSAL_LM", **keys))
+    for name, weight in adapted.named_parameters():
+        if "lora_" in name:
+            weight.data = torch.randn(weight.shape).bfloat16().float()
+    tensors = {f"lm._lm.{name}": each if "lora_" in name else None for name, each in adapted.state_dict().items()}
+    heads = publish(folder / "source", "btree", 4, adapters=settings, tensors=tensors)
+    return adapted.eval(), heads
+
+
+@pytest.mark.parametrize(
+    ("layers", "modules"),
+    [([1], ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]), ([1], ["v_proj", "q_proj"])],
+)
+@torch.inference_mode()
+def test_a_circuit_with_adapters_reads_the_adapted_state(tmp_path: Path, layers: list[int], modules: list[str]) -> None:
+    """The draft's state is that of the adapted target after its final norm."""
+    torch.manual_seed(0)
+    adapted, heads = with_adapters(tmp_path, layers, modules)
+    convert_mtpc(tmp_path / "source", tmp_path / "drafter", tmp_path / "target")
+    target, drafter = FrozenTarget(tmp_path / "target"), load_drafter(tmp_path / "drafter")
+    tokens = torch.randint(VOCAB, (1, 7))
+    expected = adapted.base_model.model.model(tokens).last_hidden_state[0]
+    assert not torch.allclose(expected, target.features(tokens).hidden[0], atol=0.1)
+    read = text_features(target, GeneratedText(tokens[0].tolist(), 3), {layers[0]}).read_by(target.bind(drafter)).hidden
+    torch.testing.assert_close(read, expected, atol=1e-4, rtol=1e-4)
+    texts = windows(4)
+    probs = joint_probs(drafter, read[-1], texts).double()
+    torch.testing.assert_close(probs, published_probs("btree", heads, expected[-1], texts), atol=1e-6, rtol=1e-3)
+
+
+def test_adapters_that_cannot_be_converted(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    with_adapters(tmp_path / "first", [0], ["q_proj"])
+    with_adapters(tmp_path / "beyond", [1, 2], ["q_proj"])
+    with_adapters(tmp_path / "unknown", [1], ["q_proj"], use_dora=False)
+    with_adapters(tmp_path / "wider", [1], ["q_proj"], r=2)
+    of_config("adaptor.hyperparameters", r=4)(tmp_path / "wider" / "source")
+    with_adapters(tmp_path / "more", [1], ["q_proj"])
+    of_config("adaptor.hyperparameters", target_modules=["q_proj", "k_proj"])(tmp_path / "more" / "source")
+    publish(tmp_path / "none", "cp", 4)
+    target = tmp_path / "first" / "target"
+    for source, given, message in (
+        (tmp_path / "first" / "source", None, "has LoRA adapters (adaptor.hyperparameters): name their target"),
+        (
+            tmp_path / "first" / "source",
+            target,
+            "has adapters of layers [0], but only those of the last of the 2 layers",
+        ),
+        (tmp_path / "beyond" / "source", target, "has adapters of layers [1, 2], but only"),
+        (tmp_path / "unknown" / "source", target, "unknown key 'use_dora'"),
+        (
+            tmp_path / "wider" / "source",
+            target,
+            "lora_A.default.weight' has shape [2, 8], but config.yaml requires [4, 8]",
+        ),
+        (tmp_path / "more" / "source", target, "k_proj.lora_A.default.weight' is missing"),
+        (tmp_path / "first" / "source", tmp_path / "none", "has no configuration of a target"),
+        (tmp_path / "none", target, "has no LoRA adapters, so --target has no effect"),
+    ):
+        with pytest.raises(MTPCError) as caught:
+            convert_mtpc(source, tmp_path / "drafter", given)
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "drafter").exists()
 
 
 def test_the_last_step_is_converted(tmp_path: Path) -> None:

@@ -238,21 +238,32 @@ def convert(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="Folder for the drafter checkpoint.")
     ],
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            callback=model_folder,
+            help="Target of a circuit with LoRA adapters, whose configuration is read: a folder or a Hugging Face id.",
+        ),
+    ] = None,
 ) -> None:
-    """Convert a circuit that the authors of MTPC published (agrv/llama-lr-3e-4-no-lora-*, agrv/evabyte-no-lora-*).
+    """Convert a circuit that the authors of MTPC published (agrv/llama-*, agrv/evabyte-no-lora-*).
 
     Reads config.yaml and the last model@STEP.pt, without executing code. The converted circuit is the same distribution
-    of the same window: FF, CP, HMM or BTree with a table of leaves. A checkpoint with LoRA adapters, with layers in
-    front of the circuit, with several trees, or with unknown entries is rejected.
+    of the same window: FF, CP, HMM or BTree with a table of leaves. LoRA adapters of the target's last layers become
+    files of peft. A checkpoint with layers in front of the circuit, with several trees, or with unknown entries is
+    rejected.
 
     Circuits for benjamin/Llama3-2-3B-IT-Byte can be served by both engines. Neither engine runs EvaByte.
 
-    Example:
+    Examples:
     ```
     mtpc convert mtpc agrv/llama-lr-3e-4-no-lora-cp-n-8-r-8 runs/byte-cp
+
+    # With LoRA layers.
+    mtpc convert mtpc SRC runs/byte-lora --target benjamin/Llama3-2-3B-IT-Byte
     ```
     """
     from mtpc.lab.cli.recipes.circuit_line import circuit_line
     from mtpc.lab.convert.mtpc import convert_mtpc
 
-    typer.echo(circuit_line(folder, convert_mtpc(source, folder)))
+    typer.echo(circuit_line(folder, convert_mtpc(source, folder, target)))
