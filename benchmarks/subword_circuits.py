@@ -7,7 +7,7 @@ answers is computed in closed form, as `mtpc evaluate` does.  Bytes are those of
 bfloat16: all matrices of the drafter once, of tables with a row for each token the rows that it uses, and the rows of
 the output head that it may draft from.  Layers of the target that run again with adapters count as well.
 
-A Markov head counts twice: with all tokens, and with the --candidates tokens of each position that are most probable
+A Markov head is listed twice: with all tokens, and with the --candidates tokens of each position that are most probable
 without the bias, as block drafters with a candidate lattice have it (LiLiCorr, arXiv 2608.20530).  The bias of the
 candidates alone is read, but a token outside them is never drafted.
 
@@ -21,7 +21,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from rich.console import Console
@@ -60,7 +60,7 @@ class Contestant(NamedTuple):
 
 
 class CandidateMarkovPart(MarkovPart):
-    """Markov head that drafts from the most probable tokens of each position only.
+    """Markov head over the most probable tokens of each position only, to be scored by `step_acceptance`.
 
     Attributes:
         candidates: Tokens of each position.
@@ -86,15 +86,13 @@ class CandidateMarkovPart(MarkovPart):
 
 def contestants_of(folder: Path, target: FrozenTarget, head: SharedHead, candidates: int) -> list[Contestant]:
     """Return a checkpoint; a Markov head also with its candidates only."""
-    found: list[Contestant] = []
-    for name in (folder.name, f"{folder.name}, top {candidates}"):
+    drafter = target.bind(load_drafter(folder, target.facts))
+    check_state(folder.name, drafter)
+    found = [Contestant(folder.name, drafter, drafter.head(head))]
+    if isinstance(drafter.parallel, MarkovPart):
         drafter = target.bind(load_drafter(folder, target.facts))
-        check_state(folder.name, drafter)
-        if found:
-            if not isinstance(drafter.parallel, MarkovPart):
-                break
-            drafter.parallel = CandidateMarkovPart.of(drafter.parallel, candidates)
-        found.append(Contestant(name, drafter, drafter.head(head)))
+        drafter.parallel = CandidateMarkovPart.of(cast("MarkovPart", drafter.parallel), candidates)
+        found.append(Contestant(f"{folder.name}, top {candidates}", drafter, drafter.head(head)))
     return found
 
 
@@ -231,6 +229,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--candidates", type=int, default=16, help="tokens of each position of a Markov head's lattice")
     parser.add_argument("--out", type=Path, help="where the JSON is written")
     chosen = parser.parse_args(arguments)
+    if chosen.candidates < 1:
+        parser.error("--candidates must be at least 1")
     target = FrozenTarget(chosen.target)
     head = SharedHead.of(target.model)
     if chosen.vocabulary is not None:

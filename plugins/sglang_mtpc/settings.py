@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mtpc.autoregressive.config import LayersConfig
-from mtpc.autoregressive.lora import LoRALayersConfig
+from mtpc.autoregressive.lora import ATTENTION_MODULES, LoRALayersConfig
 from mtpc.errors import MTPCError
 from mtpc.files.hub import is_hub_id
 from mtpc.files.target import Target
@@ -136,11 +136,12 @@ def _check_sharding(settings: Any, config: LayersConfig, folder: str) -> None:
             f"{folder} has LoRA layers, which do not follow the heads that SGLang adds to the target for {ranks} ranks "
             f"on a CPU: choose a --tp-size that divides its {config.num_key_value_heads} key-value heads."
         )
-    if config.intermediate_size % (ranks * CPU_MLP_MULTIPLE):
+    multiple = ranks * CPU_MLP_MULTIPLE
+    if config.intermediate_size % multiple and not set(config.modules) <= set(ATTENTION_MODULES):
         raise MTPCError(
             f"{folder} has LoRA layers, which do not follow the columns that SGLang adds to the target's MLP on a CPU: "
-            f"its intermediate_size of {config.intermediate_size} must be a multiple of {CPU_MLP_MULTIPLE} for each "
-            "rank of --tp-size."
+            f"with --tp-size {ranks} its intermediate_size of {config.intermediate_size} must be a multiple of "
+            f"{multiple}."
         )
 
 

@@ -14,7 +14,7 @@ from mtpc.target_head.shared import SharedHead
 VOCAB, HIDDEN, WINDOW, RANK, STARTS = 11, 8, 4, 3, 10
 
 
-def test_only_candidates_are_drafted_and_their_law_is_renormalized() -> None:
+def test_the_distribution_of_the_candidates_is_renormalized() -> None:
     torch.manual_seed(0)
     sizes = {"hidden_size": HIDDEN, "vocab_size": VOCAB, "leaf_features": 4, "trunk_size": 6}
     config = MTPCConfig(

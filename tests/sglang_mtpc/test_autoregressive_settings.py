@@ -142,9 +142,27 @@ def test_lora_layers_on_ranks_that_share_a_key_value_head(target: Path, tmp_path
 
 
 def test_lora_layers_of_an_mlp_that_sglang_pads(tmp_path: Path) -> None:
-    target = make_target(tmp_path / "target", mlp_size=80)
-    drafter = make_lora(tmp_path / "drafter", target)
-    refused("intermediate_size of 80 must be a multiple of 32 for each rank", target, PATH, str(drafter))
+    for name, size, ranks, multiple in (("one", 80, 1, 32), ("two", 96, 2, 64)):
+        target = make_target(tmp_path / name, mlp_size=size, kv_heads=2)
+        drafter = make_lora(tmp_path / f"{name} drafter", target)
+        sentence = f"with --tp-size {ranks} its intermediate_size of {size} must be a multiple of {multiple}"
+        refused(sentence, target, PATH, str(drafter), "--tp-size", str(ranks))
+        only_attention(drafter)
+        assert resolved(target, PATH, str(drafter), "--tp-size", str(ranks)).tp_size == ranks
+
+
+def only_attention(drafter: Path) -> None:
+    """Remove all adapters but those of the queries and values."""
+    modules = ["q_proj", "v_proj"]
+    for name, section in (("config.json", ("mtpc", "lora")), ("adapter_config.json", ())):
+        values = found = json.loads((drafter / name).read_text())
+        for key in section:
+            found = found[key]
+        found["modules" if section else "target_modules"] = modules
+        (drafter / name).write_text(json.dumps(values))
+    weights = drafter / "adapter_model.safetensors"
+    kept = {name: each for name, each in load_file(weights).items() if any(f".{module}." in name for module in modules)}
+    save_file(kept, weights)
 
 
 def test_a_vocabulary_of_another_target(target: Path, fastmtp: Path, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from mtpc.files.weights import check_tensor, check_type
 from mtpc.lab.convert.hydra_config import HydraConfig
 from mtpc.lab.convert.tensor_file import read_values
 from mtpc.lab.output_paths import check_new_folder
+from mtpc.lab.targets.folder import check_folder
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
 
@@ -171,7 +172,7 @@ def convert_mtpc(source: Path, folder: Path, target: Path | None = None) -> Draf
     check_new_folder(folder)
     published = HydraConfig(source / CONFIG)
     circuit, size = read_config(published)
-    lora = read_adapters(published, target)
+    lora = read_adapters(published, circuit, size, target)
     path = weights_file(source)
     config = validated(
         MTPCConfig,
@@ -239,15 +240,20 @@ def read_config(published: HydraConfig) -> tuple[PublishedCircuit, int]:
     return circuit, head.n_embd
 
 
-def read_adapters(published: HydraConfig, target: Path | None) -> LoRALayersConfig | None:
+def read_adapters(
+    published: HydraConfig, circuit: PublishedCircuit, size: int, target: Path | None
+) -> LoRALayersConfig | None:
     """Return the adapted layers; None without adapters.
 
     Args:
         published: Configuration of the checkpoint.
+        circuit: The circuit.
+        size: d of its target.
         target: Folder of the target, or None.
 
     Raises:
-        MTPCError: Adapters without a target or a target without adapters, or adapters of other than its last layers.
+        MTPCError: Adapters without a target or a target without adapters, another target, or adapters of other than
+            its last layers.
     """
     path, values = published.path, published.get(ADAPTERS)
     if values is None:
@@ -257,29 +263,34 @@ def read_adapters(published: HydraConfig, target: Path | None) -> LoRALayersConf
     if target is None:
         raise MTPCError(f"{path} has LoRA adapters ({ADAPTERS}): name their target with --target.")
     adapters = validated(PublishedAdapters, values, f"{path} at {ADAPTERS}")
-    model, numbers = read_target(target), sorted(adapters.layers_to_transform)
-    if not numbers or numbers != list(range(model.num_hidden_layers - len(numbers), model.num_hidden_layers)):
+    numbers = sorted(adapters.layers_to_transform)
+    keys = lora_of(read_target(target), len(numbers), adapters.r)
+    for name, expected in (("hidden_size", size), ("vocab_size", circuit.vocab_size)):
+        if keys[name] != expected:
+            raise MTPCError(f"--target {target} has {name} {keys[name]}, but the circuit of {path} has {expected}.")
+    layers = keys["target_layers"]
+    if not numbers or numbers != list(range(layers - len(numbers), layers)):
         raise MTPCError(
-            f"{path} has adapters of layers {short_repr(numbers)}, but only those of the last of the "
-            f"{model.num_hidden_layers} layers of {target} can be converted."
+            f"{path} has adapters of layers {short_repr(numbers)}, but only those of the last of the {layers} layers "
+            f"of {target} can be converted."
         )
-    keys = lora_of(model, len(numbers), adapters.r)
     keys |= {"alpha": adapters.lora_alpha, "modules": adapters.target_modules}
-    return validated(LoRALayersConfig, keys, f"{path} at {ADAPTERS}")
+    return validated(LoRALayersConfig, keys, f"{path} at {ADAPTERS}, with the layers of {target},")
 
 
 def read_target(folder: Path) -> Any:
     """Return the configuration of a target in transformers.
 
     Raises:
-        MTPCError: There is none that transformers can read without code of its own.
+        MTPCError: The folder holds no model or a drafter, or transformers cannot read it without code of its own.
     """
     from transformers import AutoConfig
 
+    check_folder(folder)
     try:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        raise MTPCError(f"{folder} has no configuration of a target: {first_line(error)}.") from None
+    except Exception as error:  # transformers raises any exception for a damaged file
+        raise MTPCError(f"{folder / 'config.json'} cannot be read: {first_line(error)}.") from None
 
 
 def weights_file(source: Path) -> Path:
@@ -316,12 +327,12 @@ def read_heads(path: Path, circuit: PublishedCircuit, size: int, adapters: Mappi
             raise MTPCError(f"{path}: {name!r} in {STATE!r} is not a tensor.")
     check_indices(path, circuit, remaining)
 
-    def take(name: str, *shape: int) -> Tensor:
+    def take(name: str, *shape: int, by: str = CONFIG) -> Tensor:
         if name not in remaining:
             raise MTPCError(f"{path}: the tensor {name!r} is missing.")
         tensor = remaining.pop(name)
         if tensor.shape != shape:
-            raise MTPCError(f"{path}: {name!r} has shape {list(tensor.shape)}, but {CONFIG} requires {list(shape)}.")
+            raise MTPCError(f"{path}: {name!r} has shape {list(tensor.shape)}, but {by} requires {list(shape)}.")
         check_type(path, name, tensor)
         return tensor.float()
 
@@ -331,9 +342,9 @@ def read_heads(path: Path, circuit: PublishedCircuit, size: int, adapters: Mappi
         bias = SUMS.format(number, "bias")
         biases.append(take(bias, *shape) if bias in remaining else torch.zeros(shape))
     leaves = take(LEAVES, circuit.n_token, circuit.n_component, circuit.vocab_size, size)
-    found = {
-        name: take(ADAPTER + name.replace(".weight", ".default.weight"), *adapters[name].shape) for name in adapters
-    }
+    by, found = f"{CONFIG} with the layers of --target", {}
+    for name, like in adapters.items():
+        found[name] = take(ADAPTER + name.replace(".weight", ".default.weight"), *like.shape, by=by)
     if remaining:
         raise MTPCError(f"{path}: the tensor {min(remaining)!r} is unknown to an MTPC checkpoint of {CONFIG}.")
     return PublishedHeads(leaves, sums, biases, found)

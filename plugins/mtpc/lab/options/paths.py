@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtpc.files.hub import FILES, is_hub_id, local_folder
+from mtpc.files.hub import CONFIG, FILES, is_hub_id, local_folder
 from mtpc.lab.output_paths import try_file, try_folder
 
 
@@ -53,6 +53,15 @@ def model_folder(path: Path | None) -> Path | None:
         MTPCError: The Hub does not have it, see `mtpc.files.hub.local_folder`.
     """
     return None if path is None else _folder(path)
+
+
+def config_folder(path: Path | None) -> Path | None:
+    """Return the local folder with a model's config.json, which alone is downloaded, see `model_folder`.
+
+    Args:
+        path: A path, or an id of the Hub; None where the option was not given.
+    """
+    return None if path is None else _folder(path, CONFIG)
 
 
 def model_folders(paths: list[Path]) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def test_a_draft_is_conditioned_on_the_token_of_the_target(tmp_path: Path) -> No
 
 def with_adapters(folder: Path, layers: list[int], modules: list[str], **changes: Any) -> tuple[Any, dict[str, Tensor]]:
     """Write a target, and a checkpoint with adapters of peft; return the adapted target and the head's tensors."""
-    target = make_target("llama", vocab=VOCAB, hidden_size=SIZE, num_attention_heads=2)
+    target = make_target("llama", vocab=VOCAB, hidden_size=SIZE, num_attention_heads=2, num_hidden_layers=3)
     target.save_pretrained(folder / "target")
     settings = {
         "r": 2,
@@ -98,7 +99,7 @@ def with_adapters(folder: Path, layers: list[int], modules: list[str], **changes
         "layers_to_transform": layers,
         **changes,
     }
-    keys = {**settings, "layers_to_transform": [layer for layer in layers if 0 <= layer < 2]}
+    keys = {**settings, "layers_to_transform": [layer for layer in layers if 0 <= layer < 3]}
     adapted = peft.get_peft_model(target, peft.LoraConfig(task_type="CAUSAL_LM", **keys))
     for name, weight in adapted.named_parameters():
         if "lora_" in name:
@@ -110,14 +111,21 @@ def with_adapters(folder: Path, layers: list[int], modules: list[str], **changes
 
 @pytest.mark.parametrize(
     ("layers", "modules"),
-    [([1], ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]), ([1], ["v_proj", "q_proj"])],
+    [
+        ([1, 2], ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]),
+        ([2], ["v_proj", "q_proj"]),
+    ],
 )
 @torch.inference_mode()
 def test_a_circuit_with_adapters_reads_the_adapted_state(tmp_path: Path, layers: list[int], modules: list[str]) -> None:
     """The draft's state is that of the adapted target after its final norm."""
     torch.manual_seed(0)
     adapted, heads = with_adapters(tmp_path, layers, modules)
-    convert_mtpc(tmp_path / "source", tmp_path / "drafter", tmp_path / "target")
+    of_config("lm", last_layers=layers)(tmp_path / "source")
+    of_config("adaptor.hyperparameters", layers_to_transform="${lm.last_layers}")(tmp_path / "source")
+    arguments = [tmp_path / "source", tmp_path / "drafter", "--target", tmp_path / "target"]
+    done = CliRunner().invoke(app, ["convert", "mtpc", *map(str, arguments)])
+    assert done.exit_code == 0, done.stderr
     target, drafter = FrozenTarget(tmp_path / "target"), load_drafter(tmp_path / "drafter")
     tokens = torch.randint(VOCAB, (1, 7))
     expected = adapted.base_model.model.model(tokens).last_hidden_state[0]
@@ -131,32 +139,35 @@ def test_a_circuit_with_adapters_reads_the_adapted_state(tmp_path: Path, layers:
 
 def test_adapters_that_cannot_be_converted(tmp_path: Path) -> None:
     torch.manual_seed(0)
+    sources = {name: tmp_path / name / "source" for name in ("first", "beyond", "unknown", "wider", "more")}
     with_adapters(tmp_path / "first", [0], ["q_proj"])
-    with_adapters(tmp_path / "beyond", [1, 2], ["q_proj"])
-    with_adapters(tmp_path / "unknown", [1], ["q_proj"], use_dora=False)
-    with_adapters(tmp_path / "wider", [1], ["q_proj"], r=2)
-    of_config("adaptor.hyperparameters", r=4)(tmp_path / "wider" / "source")
-    with_adapters(tmp_path / "more", [1], ["q_proj"])
-    of_config("adaptor.hyperparameters", target_modules=["q_proj", "k_proj"])(tmp_path / "more" / "source")
-    publish(tmp_path / "none", "cp", 4)
-    target = tmp_path / "first" / "target"
+    with_adapters(tmp_path / "beyond", [2, 3], ["q_proj"])
+    with_adapters(tmp_path / "unknown", [2], ["q_proj"], use_dora=False)
+    for name, changes in (("wider", {"r": 4}), ("more", {"target_modules": ["q_proj", "k_proj"]})):
+        with_adapters(tmp_path / name, [2], ["q_proj"])
+        of_config("adaptor.hyperparameters", **changes)(sources[name])
+    without = tmp_path / "without"
+    publish(without, "cp", 4)
+    target, wider = tmp_path / "first" / "target", sources["wider"]
+    make_target("llama", vocab=VOCAB + 1, hidden_size=SIZE, num_attention_heads=2).save_pretrained(tmp_path / "larger")
+    make_target("qwen3_moe", vocab=VOCAB, hidden_size=SIZE).save_pretrained(tmp_path / "experts")
+    damaged = shutil.copytree(target, tmp_path / "damaged") / "config.json"
+    damaged.write_text(damaged.read_text().replace('"intermediate_size": 24', '"intermediate_size": "x"'))
+    convert_mtpc(without, tmp_path / "converted")
+    shape = "lora_A.default.weight' has shape [2, 8], but config.yaml with the layers of --target requires [4, 8]"
     for source, given, message in (
-        (tmp_path / "first" / "source", None, "has LoRA adapters (adaptor.hyperparameters): name their target"),
-        (
-            tmp_path / "first" / "source",
-            target,
-            "has adapters of layers [0], but only those of the last of the 2 layers",
-        ),
-        (tmp_path / "beyond" / "source", target, "has adapters of layers [1, 2], but only"),
-        (tmp_path / "unknown" / "source", target, "unknown key 'use_dora'"),
-        (
-            tmp_path / "wider" / "source",
-            target,
-            "lora_A.default.weight' has shape [2, 8], but config.yaml requires [4, 8]",
-        ),
-        (tmp_path / "more" / "source", target, "k_proj.lora_A.default.weight' is missing"),
-        (tmp_path / "first" / "source", tmp_path / "none", "has no configuration of a target"),
-        (tmp_path / "none", target, "has no LoRA adapters, so --target has no effect"),
+        (sources["first"], None, "has LoRA adapters (adaptor.hyperparameters): name their target"),
+        (sources["first"], target, "has adapters of layers [0], but only those of the last of the 3 layers"),
+        (sources["beyond"], target, "has adapters of layers [2, 3], but only"),
+        (sources["unknown"], target, "unknown key 'use_dora'"),
+        (wider, target, shape),
+        (sources["more"], target, "k_proj.lora_A.default.weight' is missing"),
+        (wider, tmp_path / "larger", "has vocab_size 4, but the circuit of"),
+        (wider, tmp_path / "experts", "LoRA layers need dense layers"),
+        (wider, tmp_path / "damaged", "config.json cannot be read"),
+        (wider, tmp_path / "converted", "is an MTPC drafter, but a target was expected"),
+        (wider, without, "is not a model folder (no config.json)"),
+        (without, target, "has no LoRA adapters, so --target has no effect"),
     ):
         with pytest.raises(MTPCError) as caught:
             convert_mtpc(source, tmp_path / "drafter", given)

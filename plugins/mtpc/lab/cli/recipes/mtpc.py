@@ -18,7 +18,7 @@ from mtpc.lab.options.numbers import (
     Bounds,
     NumberList,
 )
-from mtpc.lab.options.paths import folder_to_write, model_folder, model_folders, published_folder
+from mtpc.lab.options.paths import config_folder, folder_to_write, model_folder, model_folders, published_folder
 from mtpc.lab.options.settings import option_names, refuse_options, with_settings
 from mtpc.lab.training.settings import CircuitSettings, ConversationCircuitSettings
 
@@ -241,12 +241,12 @@ def convert(
     target: Annotated[
         Path | None,
         typer.Option(
-            callback=model_folder,
+            callback=config_folder,
             help="Target of a circuit with LoRA adapters, whose configuration is read: a folder or a Hugging Face id.",
         ),
     ] = None,
 ) -> None:
-    """Convert a circuit that the authors of MTPC published (agrv/llama-*, agrv/evabyte-no-lora-*).
+    """Convert a circuit that the authors of MTPC published (agrv/llama-*, agrv/evabyte-*).
 
     Reads config.yaml and the last model@STEP.pt, without executing code. The converted circuit is the same distribution
     of the same window: FF, CP, HMM or BTree with a table of leaves. LoRA adapters of the target's last layers become
@@ -260,7 +260,7 @@ def convert(
     mtpc convert mtpc agrv/llama-lr-3e-4-no-lora-cp-n-8-r-8 runs/byte-cp
 
     # With LoRA layers.
-    mtpc convert mtpc SRC runs/byte-lora --target benjamin/Llama3-2-3B-IT-Byte
+    mtpc convert mtpc downloads/lora runs/lora --target downloads/llama
     ```
     """
     from mtpc.lab.cli.recipes.circuit_line import circuit_line

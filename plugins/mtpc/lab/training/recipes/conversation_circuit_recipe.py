@@ -21,7 +21,6 @@ from mtpc.lab.training.recipes.conversation_circuit_loss import WindowBatch, cir
 from mtpc.lab.training.recipes.mtpc_loss import discounts
 from mtpc.lab.training.settings import ConversationCircuitSettings
 from mtpc.memory import check_training_memory
-from mtpc.methods import DrafterConfig
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
 from mtpc.parallel.circuit_part import CircuitPart
@@ -65,7 +64,7 @@ class ConversationCircuitRecipe(ConversationRecipe):
                 "--leaves table has an unembedding for each component, which is for bytes; use target or shared."
             )
         for start in starts:
-            if not any(_continues(config, start.config) for config in configs.values()):
+            if not any(start.config in _continued(config) for config in configs.values()):
                 raise MTPCError(
                     "the drafter to start from has another configuration than the drafters of this training; name one "
                     "of the same circuit, window and sizes, with the same LoRA layers or none."
@@ -81,7 +80,9 @@ class ConversationCircuitRecipe(ConversationRecipe):
             torch.manual_seed(self.settings.seed)
             Drafter.planned(MTPC(), config, f"the configuration of {name}")
             drafter = Drafter(MTPC(), config)
-            trained = next((start for start in self.starts if _continues(config, start.config)), None)
+            trained = next(
+                (start for same in _continued(config) for start in self.starts if start.config == same), None
+            )
             if trained is None:
                 initialize(part_of(drafter), unembedding)
             else:
@@ -149,9 +150,9 @@ class ConversationCircuitRecipe(ConversationRecipe):
         return usage
 
 
-def _continues(config: MTPCConfig, start: DrafterConfig) -> bool:
-    """Return whether a drafter can start from one of another configuration: the same, or the same without LoRA."""
-    return start in (config, config.model_copy(update={"lora": None}))
+def _continued(config: MTPCConfig) -> tuple[MTPCConfig, MTPCConfig]:
+    """Return the configurations that a drafter can start from, best first: its own, and that without LoRA layers."""
+    return config, config.model_copy(update={"lora": None})
 
 
 def initialize(part: Any, unembedding: Tensor) -> None:
