@@ -140,8 +140,7 @@ def layer_of(target: Any) -> dict[str, Any]:
     kind = LAYER_TYPES.get(target.model_type)
     if kind is None:
         raise MTPCError(
-            f"a target of model_type {target.model_type!r} has layers of another type: supported are "
-            f"{', '.join(LAYER_TYPES)}."
+            f"Cannot use layers of model_type {target.model_type!r}: supported are {', '.join(LAYER_TYPES)}."
         )
     for name, expected in (("hidden_act", "silu"), ("mlp_bias", False), ("use_sliding_window", False)):
         if getattr(target, name, expected) != expected:

@@ -40,7 +40,7 @@ def test_of_a_mixture_of_experts_the_layer_is_a_dense_one() -> None:
     [
         (
             MistralConfig(**SHAPE),
-            "^a target of model_type 'mistral' has layers of another type: supported are llama, .*, qwen3_moe.$",
+            "^Cannot use layers of model_type 'mistral': supported are llama, qwen2, mimo, qwen3, qwen3_moe.$",
         ),
         (LlamaConfig(**SHAPE, hidden_act="gelu"), "hidden_act is 'gelu'"),
         (LlamaConfig(**SHAPE, mlp_bias=True), "mlp_bias is True"),
