@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -27,6 +28,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from benchmarks.arguments import one_sentence
 from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.autoregressive.lora import ADAPTED_MODULES
 from mtpc.draft import DraftContext
@@ -212,6 +214,7 @@ def table(rows: Sequence[dict[str, Any]], temperatures: Sequence[float]) -> Tabl
     return Table("Expected acceptance length, and by position in the text", columns, found)
 
 
+@one_sentence
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table, and write the JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -224,7 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--length", type=int, default=128, help="most tokens of an answer")
     parser.add_argument("--temperatures", type=lambda text: [float(each) for each in text.split(",")], default="1,0")
     parser.add_argument("--vocabulary", type=Path, help="rankings to draft from, see `mtpc vocab build`")
-    parser.add_argument("--language", default="en", help="language of the rankings")
+    parser.add_argument("--language", default="english", help="language of the rankings")
     parser.add_argument("--size", type=int, default=8192, help="tokens of the draft vocabulary")
     parser.add_argument("--candidates", type=int, default=16, help="tokens of each position of a Markov head's lattice")
     parser.add_argument("--out", type=Path, help="where the JSON is written")
@@ -252,4 +255,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
