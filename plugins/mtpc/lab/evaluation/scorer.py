@@ -74,8 +74,8 @@ def step_acceptance(
 
 def target_log_probs(text: TextFeatures, num_drafts: int, temperature: float) -> Tensor:
     """Return the target's log p(x_{t+1+k}) of the tokens that draft tokens k = 1..K are compared with: [L', K]."""
-    log_p = torch.log_softmax(text.logits[:-1] / (temperature or 1.0), -1)
-    return gather_tokens(log_p, text.tokens[1:]).unfold(0, num_drafts, 1)[text.start :]
+    log_p = torch.log_softmax(text.logits[text.start : -1] / (temperature or 1.0), -1)
+    return gather_tokens(log_p, text.tokens[text.start + 1 :]).unfold(0, num_drafts, 1)
 
 
 def _accepted(head: SharedHead, logits: Tensor, tokens: Tensor, log_p: Tensor, temperature: float) -> Tensor:
