@@ -13,6 +13,7 @@ from mtpc.methods.pair import Rule
 from tests.engine.exact import Reference
 from tests.engine.server import Server, speculative_config
 from tests.support.often import each_of
+from tests.support.random_lora import make_adapted
 from tests.support.random_models import make_drafter, make_target
 from tests.support.random_pair import make_byte_pair
 
@@ -22,8 +23,9 @@ WEIGHTS = Path(__file__).parents[2] / "weights"
 # Small enough for 32 long requests to be preempted, large enough for many short ones at a time.
 CAPACITY = ("--block-size", "32", "--num-gpu-blocks-override", "256", "--max-num-seqs", "128")
 COMPACT_JSON = ("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}')
-# The drafter that ships, and pairs with a draft model, by how it is translated.
-DRAFTERS: dict[str, Rule | None] = {"mtpc": None, "pair, slem": "slem", "pair, tli": "tli"}
+# The drafter that ships, the same behind adapted layers, and pairs with a draft model, by how it is translated.
+LORA = "mtpc, LoRA"
+DRAFTERS: dict[str, Rule | None] = {"mtpc": None, "pair, slem": "slem", "pair, tli": "tli", LORA: None}
 WHOLE = ("--additional-config", '{"mtpc": {"adaptive": false}}')  # drafts
 
 
@@ -73,8 +75,11 @@ def drafted(
     request: pytest.FixtureRequest, models: Models, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     """The same server with a drafter."""
-    folder, translation = tmp_path_factory.mktemp("drafted"), DRAFTERS[request.param]
-    drafter = models.drafter if translation is None else make_byte_pair(folder / "pair", models.target, translation)
+    folder, translation, drafter = tmp_path_factory.mktemp("drafted"), DRAFTERS[request.param], models.drafter
+    if translation is not None:
+        drafter = make_byte_pair(folder / "pair", models.target, translation)
+    elif request.param == LORA:
+        drafter = make_adapted(folder / "lora", models.target, models.drafter)
     arguments = (*speculative_config(drafter, models.drafts), *WHOLE)
     with Server(models.target, folder / "log", *CAPACITY, *COMPACT_JSON, *arguments) as server:
         yield server

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from mtpc.methods.pair import Rule
-from tests.engine.conftest import WEIGHTS, Models
+from tests.engine.conftest import LORA, WEIGHTS, Models
 from tests.engine_sglang.server import SGLangServer, drafting
 from tests.support.often import each_of
+from tests.support.random_lora import make_adapted
 from tests.support.random_models import make_drafter, make_target
 from tests.support.random_pair import make_byte_pair
 
@@ -27,14 +28,15 @@ SYNCHRONOUS = "--disable-overlap-schedule"
 PAGES = ("--page-size", "16")
 WHOLE = ("--speculative-token-map", "?adaptive=false")  # drafts, and steps that overlap as on a GPU
 CHUNKS = ("--chunked-prefill-size", "64")  # shorter than a prompt
-# Drafts as a chain or a tree, or of a draft model with another tokenizer, steps that overlap or not, pages of 1 or 16;
-# synchronous chains with pages of 16 are in test_draft_methods.py.  Those of more than one module stand first, at the
-# same place in each: pytest shares a server by its place among parameters.
+# Drafts as a chain or a tree, of a draft model with another tokenizer, or behind adapted layers; steps that overlap or
+# not, pages of 1 or 16; synchronous chains with pages of 16 are in test_draft_methods.py.  Those of several modules
+# stand first, at the same place in each: pytest shares a server by its place among parameters.
 KINDS = {
     "chain": CHUNKS,
     "tree, synchronous": (*TREE, SYNCHRONOUS, *CHUNKS),
     "pair, slem": CHUNKS,
     "pair, tli": CHUNKS,
+    LORA: CHUNKS,
     "tree, pages of 16": (*TREE, *PAGES),
 }
 OFTEN = ("chain",)
@@ -72,6 +74,8 @@ def drafted(
     if request.param in TRANSLATIONS:
         pair = make_byte_pair(folder / "pair", models.target, TRANSLATIONS[request.param])
         arguments = drafting(pair, *shape, *WHOLE)
+    elif request.param == LORA:
+        arguments = drafting(make_adapted(folder / "lora", models.target, models.drafter), *shape, *WHOLE)
     else:
         arguments = drafting(models.drafter, *shape, *WHOLE)
     with SGLangServer(models.target, folder / "log", COMPACT_JSON, *FEW, *arguments) as server:

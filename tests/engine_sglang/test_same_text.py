@@ -18,8 +18,8 @@ from tests.support.often import each_of
 pytestmark = pytest.mark.engine
 PROMPTS = prompts(50)
 PROMPT = PROMPTS[0]
-# What concerns single requests is tested with one chain, one tree, and both translations of draft models.
-one_of_each = pytest.mark.parametrize("drafted", each_of(list(KINDS)[:4], OFTEN), indirect=True)
+# What concerns single requests is tested with a chain, a tree, adapted layers, and both translations of draft models.
+one_of_each = pytest.mark.parametrize("drafted", each_of(list(KINDS)[:5], OFTEN), indirect=True)
 chain = pytest.mark.parametrize("drafted", ["chain"], indirect=True)
 
 

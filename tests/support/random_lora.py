@@ -1,16 +1,16 @@
-"""Untrained circuits behind the target's last layers with LoRA adapters, for the random targets."""
+"""Circuits behind the target's last layers with LoRA adapters: untrained, or trained without the adapters."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.autoregressive.config import layer_of
-from mtpc.autoregressive.lora import LoRALayersConfig
-from mtpc.methods.drafter import Drafter, save_drafter
+from mtpc.autoregressive.lora import LoRALayersConfig, lora_of
+from mtpc.methods.drafter import Drafter, load_drafter, save_drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
 from mtpc.parallel.circuit_part import CircuitPart
 
@@ -45,5 +45,20 @@ def make_lora(folder: Path, target: Path, circuit: str = "hmm", layers: int = 1)
                 weight.normal_(0, NOISE)
         for weight in drafter.parallel.head.leaves.parameters():  # [n, R, V, d]: the target's own head, and noise
             weight.copy_(unembedding + unembedding.std() * torch.randn_like(weight) / 2)
+    save_drafter(folder, drafter, {"purpose": "tests"})
+    return folder
+
+
+def make_adapted(folder: Path, target: Path, trained: Path, layers: int = 2) -> Path:
+    """A trained circuit that reads a slightly other state than in training: its drafts are often right."""
+    torch.manual_seed(1)
+    lora = LoRALayersConfig.model_validate(lora_of(AutoConfig.from_pretrained(target), layers, 4))
+    start = load_drafter(trained)
+    drafter = Drafter(MTPC(), start.config.model_copy(update={"lora": lora}))
+    drafter.load_state_dict(start.state_dict(), strict=False)
+    with torch.no_grad():
+        for name, weight in drafter.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(0, NOISE)
     save_drafter(folder, drafter, {"purpose": "tests"})
     return folder
