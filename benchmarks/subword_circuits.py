@@ -62,7 +62,7 @@ class Contestant(NamedTuple):
 
 
 class CandidateMarkovPart(MarkovPart):
-    """Markov head over the most probable tokens of each position only, to be scored by `step_acceptance`.
+    """Markov head over the tokens of each position that are most probable without the bias.
 
     Attributes:
         candidates: Tokens of each position.
@@ -78,12 +78,11 @@ class CandidateMarkovPart(MarkovPart):
         found.candidates = candidates
         return found.requires_grad_(False)
 
-    def logits_along(self, context: DraftContext, tokens: Tensor) -> Tensor:
-        """See `MarkovPart.logits_along`; all tokens but the candidates are impossible."""
-        assert context.head is not None
-        unbiased = context.head.logits(self.states(context)[:, : tokens.shape[1]])
-        least = unbiased.topk(min(self.candidates, unbiased.shape[-1])).values[..., -1:]
-        return super().logits_along(context, tokens).masked_fill(unbiased < least, -torch.inf)
+    def position_logits(self, context: DraftContext, count: int) -> Tensor:
+        """See `MarkovPart.position_logits`; all tokens but the candidates are impossible."""
+        logits = super().position_logits(context, count)
+        least = logits.topk(min(self.candidates, logits.shape[-1])).values[..., -1:]
+        return logits.masked_fill(logits < least, -torch.inf)
 
 
 def contestants_of(folder: Path, target: FrozenTarget, head: SharedHead, candidates: int) -> list[Contestant]:

@@ -32,7 +32,7 @@ def test_the_distribution_of_the_candidates_is_renormalized() -> None:
     torch.testing.assert_close(every.log_probs(context, text, 0.7), part.log_probs(context, text, 0.7))
 
     candidates = head.logits(part.states(context)).topk(4).indices
-    law = part.logits_along(context, text).div(0.7).softmax(-1)
+    law = part._logits_along(context, text).div(0.7).softmax(-1)
     mass = law.gather(2, candidates).sum(-1)
     is_candidate = (candidates == text[..., None]).any(-1)
     expected = (law.gather(2, text[..., None])[..., 0] / mass).where(is_candidate, 0.0)

@@ -60,6 +60,11 @@ class MarkovPart(ParallelPart):
         embedding = None if context.inputs is None else context.inputs[:, -1]
         return self.head.states(context.states[:, -1], context.tokens[:, -1], embedding)[0][:, :, 0]
 
+    def position_logits(self, context: DraftContext, count: int) -> Tensor:
+        """Return the logits of the first positions without the bias, [B, count, R]."""
+        assert context.head is not None  # part of the contract, see `reads_head`
+        return context.head.logits(self.states(context)[:, :count])
+
     def bias_rows(self, head: Head) -> Tensor:
         """Return the rows of B for the tokens of a head, [R, r]."""
         return self.after if head.ids is None else self.after[head.ids]
@@ -80,7 +85,7 @@ class MarkovPart(ParallelPart):
         assert head is not None  # part of the contract, see `reads_head`
         positive = None if temperature is None else temperature.masked_fill(temperature <= 0, 1.0)
         whole, bias, token = (
-            head.logits(self.states(context)[:, :num_drafts]),
+            self.position_logits(context, num_drafts),
             self.bias_rows(head),
             context.tokens[:, -1],
         )
@@ -107,7 +112,7 @@ class MarkovPart(ParallelPart):
 
     def log_probs(self, context: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
         """See `ParallelPart.log_probs`."""
-        head, logits = context.head, self.logits_along(context, tokens)
+        head, logits = context.head, self._logits_along(context, tokens)
         assert head is not None
         log_q = (logits / temperature).log_softmax(-1)
         places = tokens if head.index_by_token is None else head.index_by_token[tokens]
@@ -117,14 +122,14 @@ class MarkovPart(ParallelPart):
     def most_probable_tokens(self, context: DraftContext, tokens: Tensor) -> Tensor:
         """See `ParallelPart.most_probable_tokens`."""
         assert context.head is not None
-        return context.head.tokens_of(self.logits_along(context, tokens).argmax(-1))
+        return context.head.tokens_of(self._logits_along(context, tokens).argmax(-1))
 
-    def logits_along(self, context: DraftContext, tokens: Tensor) -> Tensor:
+    def _logits_along(self, context: DraftContext, tokens: Tensor) -> Tensor:
         """Return the logits of each position, given the tokens before it: tokens [B, k] -> [B, k, R]."""
         head, count = context.head, tokens.shape[1]
         assert head is not None
         previous = torch.cat([context.tokens[:, -1:], tokens[:, :-1]], 1)  # [B, k]
-        return head.logits(self.states(context)[:, :count]) + (self.before(previous) @ self.bias_rows(head).T).float()
+        return self.position_logits(context, count) + (self.before(previous) @ self.bias_rows(head).T).float()
 
     def shortened(self, num_drafts: int) -> Self:
         """Return a part with the states of the first positions only."""

@@ -82,7 +82,7 @@ def plain(drafter: Drafter, batch: MicroBatch, loss: str) -> Tensor:
 
 def _conditionals(part: Any, context: DraftContext, text: Tensor, head: SharedHead) -> Tensor:
     if not isinstance(part, CircuitPart):
-        logits = part.logits_along(context, text[None])[0]
+        logits = part._logits_along(context, text[None])[0]
         return logits.log_softmax(-1)
     if part.reads_head:
         params = to_circuit_params(*part.logits(context))
