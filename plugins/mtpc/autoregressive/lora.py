@@ -111,6 +111,11 @@ def lora_of(target: Any, layers: int, rank: int) -> dict[str, Any]:
     """
     if getattr(target, "num_experts", None):
         raise MTPCError(f"LoRA layers need dense layers, but the target's model_type is {target.model_type!r}.")
-    layer = layer_of(target)
-    adapters = {"num_hidden_layers": layers, "target_layers": target.num_hidden_layers, "rank": rank}
-    return {**layer, **adapters, "alpha": float(rank)}
+    layer = layer_of(target)  # first, as it refuses targets of other keys
+    return {
+        **layer,
+        "num_hidden_layers": layers,
+        "target_layers": target.num_hidden_layers,
+        "rank": rank,
+        "alpha": float(rank),
+    }

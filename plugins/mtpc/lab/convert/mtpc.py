@@ -10,9 +10,6 @@ at once ("folds"), mapped from the target's state after its final norm, without 
   right. The last sum layer is the root's, [1, 1, R, d].
 
 A softmax normalizes V and in. The HMMs of the paper have a bias at their sums (appendix E), which starts them as a CP.
-
-Adapters of the target's last layers (section 3.3) have the names of peft after ``lm._lm.``. The sizes of these layers
-are not in the checkpoint, but in the target's config.json.
 """
 
 from __future__ import annotations
@@ -27,30 +24,23 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mtpc.autoregressive.lora import AdaptedModule, LoRALayersConfig, lora_of
-from mtpc.errors import MTPCError, first_line
+from mtpc.errors import MTPCError
 from mtpc.files.config_model import Strict, short_repr, validated
 from mtpc.files.weights import check_tensor, check_type
 from mtpc.lab.convert.hydra_config import HydraConfig
+from mtpc.lab.convert.mtpc_adapters import published_name, read_lora
 from mtpc.lab.convert.tensor_file import read_values
 from mtpc.lab.output_paths import check_new_folder
-from mtpc.lab.targets.folder import check_folder
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
 
 CONFIG, STEP = "config.yaml", re.compile(r"model@(\d+)\.pt")
-CIRCUIT, HEAD, ADAPTERS, TARGET = (
-    "circuit.model",
-    "mt_head.hyperparameters",
-    "adaptor.hyperparameters",
-    "lm.model.from_huggingface",
-)
+CIRCUIT, HEAD, TARGET = "circuit.model", "mt_head.hyperparameters", "lm.model.from_huggingface"
 STATE = "model_state_dict"
 COMPILED = "_orig_mod."  # torch.compile inserts it into names
 LEAVES = "mt_head._categorical_log_probs_heads.0.head.proj"
 SUMS = "mt_head._sum_weights_heads.{}.head.{}"
 SCOPE = "._scope_idx"  # of the leaves: the position of each fold
-ADAPTER = "lm._lm."  # before the names of peft, which has the adapters' own name in them
 WITHOUT_EFFECT = "_exp_gamma_weights"  # of the loss
 CIRCUIT_INDEX = "circuit."  # tables of indices that belong to the structure
 Size = Annotated[int, Field(ge=1)]
@@ -120,24 +110,6 @@ class PublishedHead(Strict):
     init_hmm_identity: Any = None
 
 
-class PublishedAdapters(Strict):
-    """The keys of LoRA adapters in config.yaml, which are those of peft.
-
-    Attributes:
-        r: Rank of each adapter.
-        lora_alpha: A low-rank product is scaled by ``lora_alpha / r``.
-        lora_dropout: Of the training.
-        target_modules: Adapted projections of each layer.
-        layers_to_transform: Numbers of the adapted layers.
-    """
-
-    r: Size
-    lora_alpha: Annotated[float, Field(gt=0)]
-    lora_dropout: float = 0.0
-    target_modules: list[AdaptedModule]
-    layers_to_transform: list[int]
-
-
 class PublishedHeads(NamedTuple):
     """Tensors of a checkpoint.
 
@@ -172,7 +144,7 @@ def convert_mtpc(source: Path, folder: Path, target: Path | None = None) -> Draf
     check_new_folder(folder)
     published = HydraConfig(source / CONFIG)
     circuit, size = read_config(published)
-    lora = read_adapters(published, circuit, size, target)
+    lora = read_lora(published, size, circuit.vocab_size, target)
     path = weights_file(source)
     config = validated(
         MTPCConfig,
@@ -240,59 +212,6 @@ def read_config(published: HydraConfig) -> tuple[PublishedCircuit, int]:
     return circuit, head.n_embd
 
 
-def read_adapters(
-    published: HydraConfig, circuit: PublishedCircuit, size: int, target: Path | None
-) -> LoRALayersConfig | None:
-    """Return the adapted layers; None without adapters.
-
-    Args:
-        published: Configuration of the checkpoint.
-        circuit: The circuit.
-        size: d of its target.
-        target: Folder of the target, or None.
-
-    Raises:
-        MTPCError: Adapters without a target or a target without adapters, another target, or adapters of other than
-            its last layers.
-    """
-    path, values = published.path, published.get(ADAPTERS)
-    if values is None:
-        if target is not None:
-            raise MTPCError(f"{path} has no LoRA adapters, so --target has no effect: leave it out.")
-        return None
-    if target is None:
-        raise MTPCError(f"{path} has LoRA adapters ({ADAPTERS}): name their target with --target.")
-    adapters = validated(PublishedAdapters, values, f"{path} at {ADAPTERS}")
-    numbers = sorted(adapters.layers_to_transform)
-    keys = lora_of(read_target(target), len(numbers), adapters.r)
-    for name, expected in (("hidden_size", size), ("vocab_size", circuit.vocab_size)):
-        if keys[name] != expected:
-            raise MTPCError(f"--target {target} has {name} {keys[name]}, but the circuit of {path} has {expected}.")
-    layers = keys["target_layers"]
-    if not numbers or numbers != list(range(layers - len(numbers), layers)):
-        raise MTPCError(
-            f"{path} has adapters of layers {short_repr(numbers)}, but only those of the last of the {layers} layers "
-            f"of {target} can be converted."
-        )
-    keys |= {"alpha": adapters.lora_alpha, "modules": adapters.target_modules}
-    return validated(LoRALayersConfig, keys, f"{path} at {ADAPTERS}, with the layers of {target},")
-
-
-def read_target(folder: Path) -> Any:
-    """Return the configuration of a target in transformers.
-
-    Raises:
-        MTPCError: The folder holds no model or a drafter, or transformers cannot read it without code of its own.
-    """
-    from transformers import AutoConfig
-
-    check_folder(folder)
-    try:
-        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # transformers raises any exception for a damaged file
-        raise MTPCError(f"{folder / 'config.json'} cannot be read: {first_line(error)}.") from None
-
-
 def weights_file(source: Path) -> Path:
     """Return the file of the last step.
 
@@ -344,7 +263,7 @@ def read_heads(path: Path, circuit: PublishedCircuit, size: int, adapters: Mappi
     leaves = take(LEAVES, circuit.n_token, circuit.n_component, circuit.vocab_size, size)
     by, found = f"{CONFIG} with the layers of --target", {}
     for name, like in adapters.items():
-        found[name] = take(ADAPTER + name.replace(".weight", ".default.weight"), *like.shape, by=by)
+        found[name] = take(published_name(name), *like.shape, by=by)
     if remaining:
         raise MTPCError(f"{path}: the tensor {min(remaining)!r} is unknown to an MTPC checkpoint of {CONFIG}.")
     return PublishedHeads(leaves, sums, biases, found)
