@@ -77,7 +77,8 @@ def test_questions_are_answered_once_each_and_then_the_target_asks_itself(tmp_pa
     assert 20 < len(asked) == len(set(asked))  # the rest of the answers were of no use
     assert all(each.kind == "sums" for each in found[: len(asked) - 4])
     assert {"chat", "reasoning"} <= {each.kind for each in found}
-    assert first.discarded["question too long"] == 1
+    assert not any(each.user.startswith("long ") for each in found)
+    assert first.discarded["question too long"] >= 1  # the target may ask about source code that is too long as well
     assert first.discarded["question seen before"] >= 1
     with serving(answer=chatter) as (url, _):
         more = Distillation(template, tmp_path / "out", DistillationPlan(tokens=7000, concurrency=4), questions)
