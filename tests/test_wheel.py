@@ -112,6 +112,7 @@ def test_what_it_says(wheel: Path) -> None:
     assert {group: dict(entries[group]) for group in entries.sections()} == declared
 
 
+@pytest.mark.thorough
 def test_it_is_all_that_a_clean_environment_needs_beside_an_engine(wheel: Path, tmp_path: Path) -> None:
     """What it needs of others comes from the environment of these tests, in which the project itself is not seen."""
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path)

@@ -165,7 +165,7 @@ def test_walks_draw_what_they_state() -> None:
         tokens = random_vocabulary(2)
         trie, drafter = token_trie(tokens), random_drafter(7, symbols)
         q = {token: math.exp(trie.log_prob(token, drafter)) for token in range(len(tokens.tokens))}
-        counts, stated = drawn(trie, drafter, 8000)
+        counts, stated = drawn(trie, drafter, 3000)
         assert stated == pytest.approx({token: q[token] for token in stated}, rel=1e-12)
         assert chi_square_p_value(counts, q) > 1e-4
         other = {t: math.exp(trie.log_prob(t, random_drafter(8, symbols, zeros=0.0))) for t in q}

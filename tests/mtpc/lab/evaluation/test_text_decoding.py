@@ -43,7 +43,7 @@ def test_greedy_text_is_the_targets_and_some_drafts_are_right(target: Path, tmp_
     steps = accepted = 0
     for number in range(len(TOKENIZERS)):
         part = load_pair(pair(tmp_path / f"{number}", target, translation, number), target)
-        for prompt in prompts(target):
+        for prompt in prompts(target)[number :: len(TOKENIZERS)]:
             decoded = speculate_text(frozen, part, prompt, 40, DRAFTS)
             assert decoded.tokens == exact.greedy(prompt, 40)
             steps, accepted = steps + len(decoded.accepted), accepted + sum(decoded.accepted)

@@ -14,13 +14,12 @@ QUESTION, ANSWER = 5, 20
 def make_conversations(target: PreTrainedModel, count: int, seed: int = 0) -> list[Conversation]:
     """Answers of twenty tokens, sampled from the target."""
     torch.manual_seed(seed)
-    found = []
-    for index in range(count):
-        tokens = torch.randint(VOCAB, (1, QUESTION))
-        for _ in range(ANSWER):
-            p = target(input_ids=tokens).logits[:, -1].softmax(-1)
-            tokens = torch.cat([tokens, torch.multinomial(p, 1)], 1)
-        kind = ("chat", "code")[index % 2]
-        text = tuple(tokens[0].tolist())
-        found.append(Conversation(index, kind, f"question {index}", "answer", text, QUESTION, "length"))
-    return found
+    tokens = torch.randint(VOCAB, (count, QUESTION))
+    for _ in range(ANSWER):
+        p = target(input_ids=tokens).logits[:, -1].softmax(-1)
+        tokens = torch.cat([tokens, torch.multinomial(p, 1)], 1)
+    kinds = ("chat", "code")
+    return [
+        Conversation(index, kinds[index % 2], f"question {index}", "answer", tuple(text), QUESTION, "length")
+        for index, text in enumerate(tokens.tolist())
+    ]
