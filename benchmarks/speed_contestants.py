@@ -1,4 +1,4 @@
-"""What `benchmarks/speed.py` measures: drafters as chains and trees, and the engine's own n-gram drafter."""
+"""What `benchmarks/speed.py` measures: drafters as chains and trees, and drafters of the engine's own."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--drafts", type=named_number, action="append", default=[], metavar="NAME=K", help="default: as it is made for")
     add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help="the engine's own, as in 2-4:5")
     add("--server-arg", action="append", default=[], help="an argument for all, as in --server-arg=--dtype=float32")
+    native = "a drafter that the engine serves itself, as its --drafter-arg and --drafts say"
+    add("--native", type=named_folder, action="append", default=[], metavar="NAME=DIR", help=native)
     own = "an argument for one drafter alone, as in --drafter-arg=NAME=--speculative-token-map=FILE"
     add("--drafter-arg", type=named_argument, action="append", default=[], metavar="NAME=ARGUMENT", help=own)
 
@@ -57,6 +59,9 @@ def contestants(given: argparse.Namespace, engine: Engine, longest_prompt: int) 
         raise MTPCError("--trees needs --max-children, as SGLang does (--speculative-eagle-topk).")
     target, drafts = stated_sizes(given.target), dict(given.drafts)
     numbers = {name: resolve_num_drafts(folder, drafts.get(name), target) for name, folder in given.drafter}
+    if missing := [name for name, _ in given.native if name not in drafts]:
+        raise MTPCError(f"--native {missing[0]} needs its number of draft tokens: add --drafts {missing[0]}=K.")
+    numbers |= {name: drafts[name] for name, _ in given.native}
     most = max([0, *numbers.values(), *(ngram.drafts for ngram in ngrams), *(nodes for _, nodes, _ in trees.titles())])
     length, temperatures = longest_prompt + given.max_tokens + 1 + most, tuple(given.temperatures)
     plain = ServerSettings(given.target, given.batch_size, length, extra=tuple(given.server_arg))
@@ -67,10 +72,14 @@ def contestants(given: argparse.Namespace, engine: Engine, longest_prompt: int) 
             obstacle = engine.ngram_obstacle(ngram, temperatures)
             raise MTPCError(f"{engine.title}'s own n-gram drafter cannot be measured: {obstacle}.")
         yield Contestant(f"n-gram {ngram}", replace(plain, ngram=ngram), possible, {"ngram": str(ngram)})
-    for name, folder in given.drafter:
+    for name, folder in (*given.native, *given.drafter):
         own = tuple(argument for whose, argument in given.drafter_arg if whose == name)
-        chain = replace(plain, drafter=folder, num_drafts=numbers[name], extra=(*plain.extra, *own))
+        chain = replace(plain, num_drafts=numbers[name], extra=(*plain.extra, *own))
         made_of = {"drafter": digest(folder), "drafts": numbers[name], "arguments": own}
+        if (name, folder) in given.native:
+            yield Contestant(name, replace(chain, native=True), temperatures, made_of)
+            continue
+        chain = replace(chain, drafter=folder)
         yield Contestant(name, chain, temperatures, made_of)
         for title, nodes, count in trees.titles():
             extra = (*chain.extra, *tree_arguments(given.max_children, nodes, count))

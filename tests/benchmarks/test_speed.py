@@ -53,6 +53,24 @@ def test_chains_and_trees_of_every_drafter() -> None:
         list(contestants(arguments, SGLANG, 100))
 
 
+def test_a_drafter_of_the_engines_own_is_set_up_by_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    own = f'--speculative-config={{"method": "eagle", "model": "{tmp_path}", "num_speculative_tokens": 30}}'
+    more = ["--native", f"layer={tmp_path}", f"--drafter-arg=layer={own}"]
+    with pytest.raises(MTPCError, match="--drafts layer=K"):
+        list(contestants(speed.read_arguments(given(*more)), VLLM, 100))
+    arguments = speed.read_arguments(given(*more, "--drafts", "layer=30"))
+    found = {one.name: one for one in contestants(arguments, VLLM, 100)}
+    assert list(found) == ["no drafter", "n-gram 1-7:11", "layer", "own"]
+    settings = found["layer"].settings
+    assert settings.drafter is None and settings.extra == (own,) and settings.max_length == 100 + 128 + 1 + 30
+    assert VLLM.as_released(settings, [0.0]).plugin, "the plugin may mix prompt lookup into its drafts"
+    (tmp_path / "config.json").write_text("[]")
+    again = {one.name: one for one in contestants(arguments, VLLM, 100)}
+    assert again["layer"].made_of != found["layer"].made_of
+    assert again["own"].made_of == found["own"].made_of
+
+
 def test_a_row_for_each_way_to_draft_and_shares_beside_the_papers() -> None:
     told = point()
     drafted = tuple(

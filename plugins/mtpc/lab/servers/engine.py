@@ -28,6 +28,7 @@ class ServerSettings:
         num_drafts: Draft tokens per decoding step, K.
         extra: Arguments that are passed to the engine as they are.
         ngram: Setting of the engine's own n-gram drafter; None to serve without it.
+        native: Whether ``extra`` sets up another drafter of the engine's own. The plugin may change its drafts.
         plugin: Whether the server loads this project's plugin.
     """
 
@@ -38,6 +39,7 @@ class ServerSettings:
     num_drafts: int = 0
     extra: tuple[str, ...] = ()
     ngram: Ngram | None = None
+    native: bool = False
     plugin: bool = True
 
 
@@ -81,7 +83,7 @@ class Engine:
             settings: Settings of a server.
             temperatures: Temperatures that will be measured.
         """
-        if settings.drafter is not None:
+        if settings.drafter is not None or settings.native:
             return settings
         needed = settings.ngram is not None and self.ngram_plugin_reason(temperatures) is not None
         return replace(settings, plugin=needed)

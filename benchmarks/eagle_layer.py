@@ -1,0 +1,169 @@
+r"""Make an EAGLE layer of a Llama out of its FastMTP drafter, in the layout that engines serve as their own `eagle`.
+
+    python -m benchmarks.eagle_layer --target runs/smollm2 --drafter weights/smollm2-fastmtp --data runs/data \
+        --minutes 15 --out runs/eagle
+
+EAGLE has no norm in front of the projection, of the layer, or behind it.  The drafter's norms are folded into the
+matrices around them, as if every vector had the average size of the first conversations'.  Training then repairs what
+this changes.  `OUT/vllm` and `OUT/sglang` hold the same layer: SGLang's has a bias of zero, and its architecture has
+another name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from benchmarks.arguments import one_sentence
+from mtpc.autoregressive.layer import DraftLayers
+from mtpc.errors import MTPCError
+from mtpc.files import provenance
+from mtpc.lab.output_paths import check_new_folder
+from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
+from mtpc.lab.text.conversations import file_digest, read_conversations
+from mtpc.lab.training.hidden_states import HiddenStateCache
+from mtpc.lab.training.recipes.gumiho_recipe import GumihoRecipe, config_for
+from mtpc.lab.training.settings import GumihoSettings
+from mtpc.lab.training.trainer import Trainer, train_on
+from mtpc.methods.drafter import Drafter, load_drafter
+
+DRAFTS = 4
+ARCHITECTURES = {"vllm": "LlamaForCausalLM", "sglang": "LlamaForCausalLMEagle"}  # vLLM adds its own prefix
+
+
+class EagleRecipe(GumihoRecipe):
+    """Recipe of layers without outer norms and without a bias, which start from a normed layer."""
+
+    def _initialize(self, drafter: Drafter) -> None:
+        assert self.start is not None
+        layers, trained = drafter.autoregressive, self.start.autoregressive
+        if not isinstance(layers, DraftLayers) or not isinstance(trained, DraftLayers) or not trained.config.normed:
+            raise MTPCError("--drafter must name a FastMTP drafter.")
+        if len(trained.blocks) != 1 or trained.config.layer != "llama":
+            raise MTPCError("--drafter must have one layer, of type 'llama'.")
+        hidden, tokens, _, head, _ = next(iter(self.batch(0).micro_batches))
+        fold_norms(layers, trained, head.embed(tokens[:, 1 : hidden.shape[1]]), hidden[:, :-1])
+
+    def optimizers(self, drafter: Drafter) -> list[torch.optim.Optimizer]:
+        """Return optimizers for everything but the bias, which vLLM's layer does not have."""
+        assert isinstance(drafter.autoregressive, DraftLayers)
+        drafter.autoregressive.input_proj.bias.requires_grad_(False)
+        return super().optimizers(drafter)
+
+
+@torch.no_grad()
+def fold_norms(layers: DraftLayers, trained: DraftLayers, embeddings: Tensor, states: Tensor) -> None:
+    """Copy a normed layer into one without outer norms.
+
+    Each norm becomes a constant factor for each dimension.  That of the final norm scales all that is added to the
+    residual stream.
+
+    Args:
+        layers: One layer without outer norms, written in place.
+        trained: One layer with them.
+        embeddings: Of the token after each position, [B, T, d].
+        states: The target's states, [B, T, d].
+    """
+    sizes: dict[str, Tensor] = {}
+
+    def size(x: Tensor) -> Tensor:
+        return x.float().square().mean(-1).sqrt().mean()
+
+    def watch(name: str, norm: nn.Module) -> Any:
+        return norm.register_forward_pre_hook(lambda _, given: sizes.__setitem__(name, given[0]))
+
+    block = trained.blocks[0]
+    norms = {"first": block.input_layernorm, "middle": block.post_attention_layernorm, "last": trained.final_layernorm}
+    hooks = [watch(name, norm) for name, norm in norms.items()]
+    trained(embeddings, states, torch.arange(states.shape[1]).expand(states.shape[:2]))
+    for hook in hooks:
+        hook.remove()
+    scale = trained.final_layernorm.weight / size(sizes["last"])
+    of_state, of_token = trained.input_proj.weight.chunk(2, 1)
+    of_state = of_state * trained.hidden_layernorm.weight / size(states)
+    of_token = of_token * trained.token_layernorm.weight / size(embeddings)
+    layers.input_proj.weight.copy_(torch.cat([of_state, of_token], 1) * scale[:, None])
+    layers.input_proj.bias.zero_()
+    weights = {name: tensor.clone() for name, tensor in block.state_dict().items()}
+    first = weights.pop("input_layernorm.weight") / (size(sizes["first"]) * scale)
+    for name in ("q", "k", "v"):
+        weights[f"self_attn.{name}_proj.weight"] *= first
+    for name in ("self_attn.o_proj", "mlp.down_proj"):
+        weights[f"{name}.weight"] *= scale[:, None]
+    weights["post_attention_layernorm.weight"] *= size(sizes["middle"] * scale) / (size(sizes["middle"]) * scale)
+    layers.blocks[0].load_state_dict(weights)
+
+
+def write_layer(folder: Path, engine: str, layers: DraftLayers, target: dict[str, Any]) -> None:
+    """Write a layer in EAGLE's layout.
+
+    Args:
+        folder: To write.
+        engine: vllm or sglang.
+        layers: One layer without outer norms.
+        target: The target's config.json.
+    """
+    folder.mkdir(parents=True)
+    config = {**target, "architectures": [ARCHITECTURES[engine]], "num_hidden_layers": 1}
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    of_state, of_token = layers.input_proj.weight.detach().chunk(2, 1)  # EAGLE's reads the embedding first
+    tensors = {f"layers.0.{name}": tensor.contiguous() for name, tensor in layers.blocks[0].state_dict().items()}
+    tensors["fc.weight"] = torch.cat([of_token, of_state], 1)
+    if engine == "sglang":
+        tensors["fc.bias"] = layers.input_proj.bias.detach()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--target", type=Path, required=True)
+    add("--drafter", type=Path, required=True, help="FastMTP drafter of this target")
+    add("--data", type=Path, required=True, help="folder of `mtpc distill`")
+    add("--states", type=Path, help="folder that keeps the target's hidden states, as in `mtpc train`")
+    add("--minutes", type=float, default=15, help="of training (default: %(default)s)")
+    add("--epochs", type=int, default=1, help="of training at most (default: %(default)s)")
+    add("--out", type=Path, required=True)
+    return parser.parse_args(given)
+
+
+@one_sentence
+def main(given: Sequence[str] | None = None) -> None:
+    """Train, and write both layouts."""
+    arguments = read_arguments(given)
+    check_new_folder(arguments.out)
+    device = default_device()
+    target = FrozenTarget(arguments.target, device=device, dtype=training_dtype(device))
+    settings = GumihoSettings(
+        steps=DRAFTS - 1, positions=1, regression=0.0, classification=1.0, beta=0.6, epochs=arguments.epochs, batch=8,
+        micro_batch=4, learning_rate=2e-4, optimizer="muon", starts=0.5, head_rows=6144,
+    )  # fmt: skip
+    config = config_for(target.model.config, None, num_hidden_layers=1, normed=False, steps=DRAFTS - 1)
+    learnt = [conversation for conversation in read_conversations(arguments.data) if not conversation.heldout]
+    states = None if arguments.states is None else HiddenStateCache(arguments.states, target)
+    start = load_drafter(arguments.drafter, target.facts)
+    recipe = EagleRecipe(target, learnt, {"eagle": config}, settings, start=start, states=states)
+    trainer = Trainer(recipe, minutes=arguments.minutes)
+    train_on(Console(), trainer)
+    layers, stated = (
+        trainer.learners[0].model.autoregressive,
+        json.loads((arguments.target / "config.json").read_text()),
+    )
+    facts = {"data_sha256": file_digest(arguments.data), "training": trainer.facts(trainer.learners[0])}
+    for engine in ARCHITECTURES:
+        write_layer(arguments.out / engine, engine, layers, stated)
+        provenance.write(arguments.out / engine, target=arguments.target.name, **facts)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

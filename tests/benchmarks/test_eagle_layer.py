@@ -1,0 +1,79 @@
+"""An EAGLE layer made out of a FastMTP drafter: what folding its norms keeps, and the layout of the files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import PreTrainedModel
+
+from benchmarks import eagle_layer
+from mtpc.autoregressive.layer import DraftLayers
+from mtpc.lab.text.conversations import FILE
+from mtpc.lab.training.recipes.gumiho_recipe import config_for
+from mtpc.methods.drafter import Drafter, save_drafter
+from mtpc.methods.gumiho import Gumiho
+from tests.engine.native_drafts import Eagle
+from tests.mtpc.lab.training.conversations import make_conversations
+from tests.support.tiny_models import SIZE, VOCAB, make_fastmtp, make_layer, make_target
+
+
+@pytest.fixture(scope="module")
+def model() -> PreTrainedModel:
+    return make_target("llama")
+
+
+@pytest.fixture
+def layers(model: PreTrainedModel) -> DraftLayers:
+    """One without outer norms."""
+    found = Drafter(Gumiho(), config_for(model.config, None, num_hidden_layers=1, normed=False)).autoregressive
+    assert isinstance(found, DraftLayers)
+    return found.requires_grad_(False).eval()
+
+
+def test_folded_norms_are_those_of_the_vectors_that_they_were_measured_on(
+    model: PreTrainedModel, layers: DraftLayers
+) -> None:
+    normed, at = make_layer(model), torch.tensor([[0]])
+    read = torch.randn(2, 1, 1, SIZE)  # one position: its size is the average
+    eagle_layer.fold_norms(layers, normed, *read)
+    torch.testing.assert_close(layers(*read, at), normed(*read, at), rtol=1e-4, atol=1e-5)
+    other = 3 * torch.randn(2, 1, 1, SIZE)
+    assert not torch.allclose(layers(*other, at), normed(*other, at), atol=0.1)
+
+
+def test_the_layer_is_written_in_eagles_layout(model: PreTrainedModel, layers: DraftLayers, tmp_path: Path) -> None:
+    eagle_layer.fold_norms(layers, make_layer(model), *torch.randn(2, 1, 4, SIZE))
+    model.save_pretrained(tmp_path / "target")
+    config = json.loads((tmp_path / "target" / "config.json").read_text())
+    eagle_layer.write_layer(tmp_path / "vllm", "vllm", layers, config)
+    text, inner = torch.randint(VOCAB, (9,)).tolist(), model.model
+    with torch.no_grad():
+        states = inner(input_ids=torch.tensor([text[:-1]])).last_hidden_state
+        after = inner.embed_tokens(torch.tensor([text[1:]]))
+        expected = model.lm_head(layers(after, states, torch.arange(8)[None]))[0, -1]
+    found = Eagle(tmp_path / "target", tmp_path / "vllm").logits(text, [])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_command_trains_and_writes_a_layer_for_each_engine(model: PreTrainedModel, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path / "target")
+    save_drafter(tmp_path / "fastmtp", make_fastmtp(model), {})
+    (tmp_path / "data").mkdir()
+    conversations = make_conversations(model, 40)
+    (tmp_path / "data" / FILE).write_text("\n".join(each.to_json() for each in conversations) + "\n")
+    names = ("target", "data", "out")
+    arguments = [f"--{name}={tmp_path / name}" for name in names]
+    assert eagle_layer.main([*arguments, f"--drafter={tmp_path / 'fastmtp'}"]) == 0
+    written = {engine: load_file(tmp_path / "out" / engine / "model.safetensors") for engine in ("vllm", "sglang")}
+    assert written["sglang"].keys() - written["vllm"].keys() == {"fc.bias"}
+    assert not written["sglang"].pop("fc.bias").any()
+    torch.testing.assert_close(written["sglang"], written["vllm"], rtol=0, atol=0)
+    facts = json.loads((tmp_path / "out" / "vllm" / "provenance.json").read_text())
+    assert facts["training"]["updates"] == 5
+    config = json.loads((tmp_path / "out" / "sglang" / "config.json").read_text())
+    assert (config["num_hidden_layers"], config["architectures"]) == (1, ["LlamaForCausalLMEagle"])
+    assert eagle_layer.main([*arguments, f"--drafter={tmp_path / 'fastmtp'}"]) == 2, "the folder is not empty"
