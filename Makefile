@@ -92,7 +92,7 @@ test-gpu:  ## what only a GPU can show, card by card; without one it says so (CA
 
 $(DOCS_VENV)/.stamp: requirements/docs.txt | test-env
 	$(BIN)/python -m venv $(DOCS_VENV)
-	$(DOCS_VENV)/bin/python -m pip --disable-pip-version-check -q install --no-deps -r $<
+	$(DOCS_VENV)/bin/python -m pip --disable-pip-version-check -q install --no-compile --no-deps -r $<
 	@touch $@
 
 docs: $(DOCS_VENV)/.stamp  ## build the documentation site into runs/site; a broken link ends it

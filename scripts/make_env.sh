@@ -69,7 +69,8 @@ if [ ! -x "$venv/bin/python" ]; then
     "$python" -m venv "$venv"
 fi
 
-pip() { "$venv/bin/python" -m pip --disable-pip-version-check -qq "$@"; }
+# Compiling all modules takes longer than all else that pip does, and Python compiles those that are imported.
+install() { "$venv/bin/python" -m pip --disable-pip-version-check -qq install --no-compile "$@"; }
 
 # The lines of a .pth file, folders to import from and imports, are read whenever the environment's Python starts.
 activate_stand_in() {
@@ -83,18 +84,18 @@ started=$SECONDS
 if [ $device = cpu ]; then
     requirements=()
     for file in "${files[@]}"; do requirements+=(-r "$file"); done
-    if ! pip install --no-deps "${requirements[@]}"; then
+    if ! install --no-deps "${requirements[@]}"; then
         echo "make_env: if torch==...+cpu was not found, read the head of requirements/$engine-cpu.txt." >&2
         exit 1
     fi
-    if [ $engine = vllm ]; then pip install --no-deps --no-build-isolation ./requirements/vllm_alias; fi
+    if [ $engine = vllm ]; then install --no-deps --no-build-isolation ./requirements/vllm_alias; fi
 else
-    pip install -r "requirements/$engine-cuda.txt"
-    if [ "$ray" ]; then pip install -r requirements/ray.txt; fi
-    if [ "$tests" ]; then pip install --no-deps -r requirements/test.txt; fi
+    install -r "requirements/$engine-cuda.txt"
+    if [ "$ray" ]; then install -r requirements/ray.txt; fi
+    if [ "$tests" ]; then install --no-deps -r requirements/test.txt; fi
 fi
 # One at a time: it writes into the source tree, and the other engine's environment may be in the making.
-(flock 9 && pip install --no-deps --no-build-isolation --editable .) 9<pyproject.toml
+(flock 9 && install --no-deps --no-build-isolation --editable .) 9<pyproject.toml
 if [ $engine-$device = sglang-cpu ]; then activate_stand_in; fi
 echo "$wanted" >"$stamp"
 echo "make_env: $venv is ready after $((SECONDS - started)) s"

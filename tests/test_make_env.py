@@ -88,7 +88,7 @@ def test_with_a_gpu_the_ordinary_vllm_is_installed(machine: dict[str, str]) -> N
     (Path(machine["CALLS"]).parent / "tools" / "nvidia-smi").write_text("#!/bin/sh\nexit 0\n")
     assert make(machine, "--test").returncode == 0
     asked = calls(machine)
-    assert "install -r requirements/vllm-cuda.txt" in asked
+    assert "install --no-compile -r requirements/vllm-cuda.txt" in asked
     assert "ray" not in asked
     assert "cpu" not in asked
     assert "vllm_alias" not in asked
@@ -108,7 +108,7 @@ def test_with_a_gpu_sglang_gets_no_stand_in(machine: dict[str, str]) -> None:
     (Path(machine["CALLS"]).parent / "tools" / "nvidia-smi").write_text("#!/bin/sh\nexit 0\n")
     assert make(machine, "sglang").returncode == 0
     asked = calls(machine)
-    assert "install -r requirements/sglang-cuda.txt" in asked
+    assert "install --no-compile -r requirements/sglang-cuda.txt" in asked
     assert "stand-in" not in asked
 
 
