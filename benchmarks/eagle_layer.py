@@ -82,15 +82,19 @@ def fold_norms(layers: DraftLayers, trained: DraftLayers, embeddings: Tensor, st
         return norm.register_forward_pre_hook(lambda _, given: sizes.__setitem__(name, given[0]))
 
     block = trained.blocks[0]
-    norms = {"first": block.input_layernorm, "middle": block.post_attention_layernorm, "last": trained.final_layernorm}
-    hooks = [watch(name, norm) for name, norm in norms.items()]
+    names = {
+        "first": "blocks.0.input_layernorm",
+        "middle": "blocks.0.post_attention_layernorm",
+        "last": "final_layernorm",
+    }
+    hooks = [watch(name, trained.get_submodule(norm)) for name, norm in names.items()]
     trained(embeddings, states, torch.arange(states.shape[1]).expand(states.shape[:2]))
     for hook in hooks:
         hook.remove()
-    scale = trained.final_layernorm.weight / size(sizes["last"])
+    scale = trained.get_parameter("final_layernorm.weight") / size(sizes["last"])
     of_state, of_token = trained.input_proj.weight.chunk(2, 1)
-    of_state = of_state * trained.hidden_layernorm.weight / size(states)
-    of_token = of_token * trained.token_layernorm.weight / size(embeddings)
+    of_state = of_state * trained.get_parameter("hidden_layernorm.weight") / size(states)
+    of_token = of_token * trained.get_parameter("token_layernorm.weight") / size(embeddings)
     layers.input_proj.weight.copy_(torch.cat([of_state, of_token], 1) * scale[:, None])
     layers.input_proj.bias.zero_()
     weights = {name: tensor.clone() for name, tensor in block.state_dict().items()}
@@ -155,10 +159,9 @@ def main(given: Sequence[str] | None = None) -> None:
     recipe = EagleRecipe(target, learnt, {"eagle": config}, settings, start=start, states=states)
     trainer = Trainer(recipe, minutes=arguments.minutes)
     train_on(Console(), trainer)
-    layers, stated = (
-        trainer.learners[0].model.autoregressive,
-        json.loads((arguments.target / "config.json").read_text()),
-    )
+    layers = trainer.learners[0].model.autoregressive
+    assert isinstance(layers, DraftLayers)
+    stated = json.loads((arguments.target / "config.json").read_text())
     facts = {"data_sha256": file_digest(arguments.data), "training": trainer.facts(trainer.learners[0])}
     for engine in ARCHITECTURES:
         write_layer(arguments.out / engine, engine, layers, stated)
