@@ -46,12 +46,14 @@ class EagleRecipe(GumihoRecipe):
     def _initialize(self, drafter: Drafter) -> None:
         assert self.start is not None
         layers, trained = drafter.autoregressive, self.start.autoregressive
-        if not isinstance(layers, DraftLayers) or not isinstance(trained, DraftLayers) or not trained.config.normed:
+        assert isinstance(layers, DraftLayers)
+        if not isinstance(trained, DraftLayers) or not trained.config.normed:
             raise MTPCError("--drafter must name a FastMTP drafter.")
-        if len(trained.blocks) != 1 or trained.config.layer != "llama":
+        if trained.config.layer != "llama" or len(trained.blocks) != 1:
             raise MTPCError("--drafter must have one layer, of type 'llama'.")
         hidden, tokens, _, head, _ = next(iter(self.batch(0).micro_batches))
-        fold_norms(layers, trained, head.embed(tokens[:, 1 : hidden.shape[1]]), hidden[:, :-1])
+        after = head.embed(tokens[:, 1 : hidden.shape[1]])
+        fold_norms(layers, trained, after.float().cpu(), hidden[:, :-1].float().cpu())
 
     def optimizers(self, drafter: Drafter) -> list[torch.optim.Optimizer]:
         """Return optimizers for everything but the bias, which vLLM's layer does not have."""
@@ -148,7 +150,7 @@ def main(given: Sequence[str] | None = None) -> None:
     check_new_folder(arguments.out)
     device = default_device()
     target = FrozenTarget(arguments.target, device=device, dtype=training_dtype(device))
-    settings = GumihoSettings(
+    settings = GumihoSettings(  # without heads the layers draft the tokens of both parts
         steps=DRAFTS - 1, positions=1, regression=0.0, classification=1.0, beta=0.6, epochs=arguments.epochs, batch=8,
         micro_batch=4, learning_rate=2e-4, optimizer="muon", starts=0.5, head_rows=6144,
     )  # fmt: skip

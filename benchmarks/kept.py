@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mtpc.errors import MTPCError
 from mtpc.files.json_file import read_json
 
 
@@ -42,7 +43,12 @@ def as_json(value: Any) -> Any:
 
 
 def digest(folder: Path) -> str:
-    """SHA-256 of the configuration and weights of a drafter checkpoint."""
+    """SHA-256 of the configuration and weights of a checkpoint.
+
+    Errors: `MTPCError` where the folder holds none.
+    """
+    if not (folder / "config.json").is_file():
+        raise MTPCError(f"{folder} must be the folder of a checkpoint, but it has no config.json.")
     found = hashlib.sha256()
     for file in sorted((folder / "config.json", *folder.glob("*.safetensors"))):
         found.update(file.read_bytes())

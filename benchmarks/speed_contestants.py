@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--drafts", type=named_number, action="append", default=[], metavar="NAME=K", help="default: as it is made for")
     add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help="the engine's own, as in 2-4:5")
     add("--server-arg", action="append", default=[], help="an argument for all, as in --server-arg=--dtype=float32")
-    native = "a drafter that the engine serves itself, as its --drafter-arg and --drafts say"
+    native = "a drafter that the engine serves itself; --drafter-arg and --drafts set it up"
     add("--native", type=named_folder, action="append", default=[], metavar="NAME=DIR", help=native)
     own = "an argument for one drafter alone, as in --drafter-arg=NAME=--speculative-token-map=FILE"
     add("--drafter-arg", type=named_argument, action="append", default=[], metavar="NAME=ARGUMENT", help=own)
@@ -74,14 +74,12 @@ def contestants(given: argparse.Namespace, engine: Engine, longest_prompt: int) 
         yield Contestant(f"n-gram {ngram}", replace(plain, ngram=ngram), possible, {"ngram": str(ngram)})
     for name, folder in (*given.native, *given.drafter):
         own = tuple(argument for whose, argument in given.drafter_arg if whose == name)
-        chain = replace(plain, num_drafts=numbers[name], extra=(*plain.extra, *own))
+        native = (name, folder) in given.native
+        chain = replace(plain, num_drafts=numbers[name], extra=(*plain.extra, *own), native=native)
+        chain = chain if native else replace(chain, drafter=folder)
         made_of = {"drafter": digest(folder), "drafts": numbers[name], "arguments": own}
-        if (name, folder) in given.native:
-            yield Contestant(name, replace(chain, native=True), temperatures, made_of)
-            continue
-        chain = replace(chain, drafter=folder)
         yield Contestant(name, chain, temperatures, made_of)
-        for title, nodes, count in trees.titles():
+        for title, nodes, count in () if native else trees.titles():
             extra = (*chain.extra, *tree_arguments(given.max_children, nodes, count))
             whole = {**made_of, "tree": (nodes, count, given.max_children)}
             yield Contestant(f"{name}, {title}", replace(chain, extra=extra), temperatures, whole)

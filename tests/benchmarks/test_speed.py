@@ -54,12 +54,14 @@ def test_chains_and_trees_of_every_drafter() -> None:
 
 
 def test_a_drafter_of_the_engines_own_is_set_up_by_its_arguments(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text("{}")
     own = f'--speculative-config={{"method": "eagle", "model": "{tmp_path}", "num_speculative_tokens": 30}}'
     more = ["--native", f"layer={tmp_path}", f"--drafter-arg=layer={own}"]
     with pytest.raises(MTPCError, match="--drafts layer=K"):
         list(contestants(speed.read_arguments(given(*more)), VLLM, 100))
     arguments = speed.read_arguments(given(*more, "--drafts", "layer=30"))
+    with pytest.raises(MTPCError, match="it has no config"):
+        list(contestants(arguments, VLLM, 100))
+    (tmp_path / "config.json").write_text("{}")
     found = {one.name: one for one in contestants(arguments, VLLM, 100)}
     assert list(found) == ["no drafter", "n-gram 1-7:11", "layer", "own"]
     settings = found["layer"].settings
