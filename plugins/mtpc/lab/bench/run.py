@@ -67,9 +67,9 @@ def run_plan(
         if not point.drafts.drafts:
             url = servers[drafter].url
             raise MTPCError(
-                f"{url} counted no draft: it serves without a drafter, --engine is not its engine, or no draft was "
-                "expected to pay when it started, as on a busy machine. Start it with a drafter while nothing else "
-                "runs, or give its --engine."
+                f"{url} counted no draft: it serves without a drafter, or --engine is not its engine. Start it with a "
+                "drafter, or give its --engine. A server that started on a busy machine may expect no speedup from "
+                "drafts: start it again when the machine is idle."
             )
         points.append(point)
     return points
