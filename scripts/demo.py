@@ -33,6 +33,7 @@ from mtpc.lab.servers.server import Server, side_by_side
 from mtpc.lab.servers.speculation import resolve_num_drafts
 from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.lab.text.prompts import SHIPPED, Prompt, read_prompts
+from mtpc.processor import float32_advice
 
 MAX_LENGTH = 1024
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -115,8 +116,9 @@ def demonstrate(engine: Engine, target: Path, drafter: Path, copying: bool, out:
         raise MTPCError(f"{target} is no chat model, but what is asked with --copying is for one.")
     programme = COPYING if copying else TEXT if chat is None else CHAT
     drafts = programme.drafts or resolve_num_drafts(drafter, None)
-    plain = ServerSettings(target, 1, MAX_LENGTH, plugin=False)  # the engine as it is released
-    drafted = ServerSettings(target, 1, MAX_LENGTH, drafter, drafts, programme.arguments)
+    dtype = ("--dtype", "float32") if float32_advice() else ()
+    plain = ServerSettings(target, 1, MAX_LENGTH, extra=dtype, plugin=False)  # the engine as it is released
+    drafted = ServerSettings(target, 1, MAX_LENGTH, drafter, drafts, (*dtype, *programme.arguments))
     prompts = [prompt for prompt, _ in read_prompts(programme.prompts, target)]
     with tempfile.TemporaryDirectory(prefix="mtpc-demo-") as folder:
         how = f"{drafter}, which copies" if copying else str(drafter)
@@ -133,8 +135,11 @@ def demonstrate(engine: Engine, target: Path, drafter: Path, copying: bool, out:
             console.print(Rule(f"{number} measurements, without and with in turn", align="left"))
             points = run_plan(engine, servers, prompts, plan, lambda name, _: console.print(name, highlight=False))
     commands = [shlex.join(server.command) for server in servers.values()]
-    report.write(out, points, {"plan": asdict(plan), "prompts": str(programme.prompts.name), "servers": commands})
-    report.show(points, console)
+    notes = report.draftless_notes(points)
+    report.write(
+        out, points, {"plan": asdict(plan), "prompts": str(programme.prompts.name), "servers": commands}, notes
+    )
+    report.show(points, console, notes)
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,11 @@ from torch import Tensor
 
 from mtpc.draft import Mode
 from mtpc.draft_length.cost import MEASURED_TOKENS, StepCost, measure_costs
+from mtpc.processor import float32_advice
 from vllm_mtpc.ranks import seconds_of_first_rank
 from vllm_mtpc.v1.timed_sampling import sampling_of
+
+logger = logging.getLogger(f"vllm.{__name__}")
 
 
 def measured_costs(
@@ -21,7 +25,7 @@ def measured_costs(
     greedy: Callable[[int], object] | None,
     sampled: Callable[[int], object] | None,
 ) -> StepCost:
-    """Measure the costs of decoding steps.
+    """Measure the costs of decoding steps, and warn of a dtype in which they are high on this machine.
 
     Args:
         runner: vLLM's V1 runner.
@@ -33,6 +37,8 @@ def measured_costs(
     Returns:
         The costs, the same on all tensor-parallel ranks.
     """
+    if runner.dtype == torch.bfloat16 and (advice := float32_advice()):
+        logger.warning("%s", advice)
 
     def step(tokens: int) -> None:
         states, _ = runner._dummy_run(tokens, force_attention=True)

@@ -137,7 +137,7 @@ def run_benchmark(request: BenchOptions, console: Console) -> None:
         "target": None if request.target is None else str(request.target),
         "drafter": None if request.drafter is None else str(request.drafter),
     }
-    notes = plugin_notes(engine, servers, request.plan.temperatures)
+    notes = [*plugin_notes(engine, servers, request.plan.temperatures), *report.draftless_notes(points)]
     report.write(request.out, points, facts | {"notes": notes}, notes)
     plot.save(request.out / "results.png", points)
     report.show(points, console, notes)

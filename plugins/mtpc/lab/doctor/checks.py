@@ -10,6 +10,7 @@ from importlib import metadata
 from importlib.util import find_spec
 
 from mtpc.files import provenance
+from mtpc.processor import float32_advice
 from mtpc.serving.check_result import CheckResult
 
 ADAPTERS = "mtpc.adapters"  # entry point group: name of the engine -> a callable that returns findings
@@ -47,10 +48,10 @@ def library(name: str) -> CheckResult:
 
 
 def processor() -> CheckResult:
-    """Report the GPU or, without one, the processor; never a failure."""
+    """Report the GPU or, without one, the processor and what is slow on it; never a failure."""
     hardware = provenance.hardware()
     detail = hardware.get("gpu") or f"no GPU that torch can use; {hardware['cores']} cores of {hardware['processor']}"
-    return CheckResult("device", True, detail)
+    return CheckResult("device", True, f"{detail}. {advice}" if (advice := float32_advice()) else detail)
 
 
 def engines() -> CheckResult:

@@ -7,6 +7,7 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from mtpc import methods
@@ -57,6 +58,17 @@ def test_all_is_well(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -
     assert result.exit_code == 0
     assert "fake: Proposer.propose" in result.output
     assert "failed" not in result.output
+
+
+@pytest.mark.parametrize(("capability", "gpu", "advised"), [("AVX2", 0, 1), ("AVX512", 0, 0), ("AVX2", 1, 0)])
+def test_a_cpu_that_is_slow_in_bfloat16(
+    capability: str, gpu: int, advised: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(gpu))
+    monkeypatch.setattr(checks.provenance, "hardware", lambda: {"processor": "one", "cores": 2})
+    found = checks.processor()
+    assert found.ok and ("--dtype float32" in found.detail) == bool(advised)
 
 
 def test_a_failing_integration_point_fails_the_command_and_names_the_mend(

@@ -113,6 +113,9 @@ def test_a_server_that_drafts_nothing_is_not_called_a_drafter() -> None:
         servers = {name: Server(url, []) for name in ("no drafter", "drafter")}
         with pytest.raises(MTPCError, match="counted no draft"):
             run_plan(find_engine("vllm"), servers, ["x"], plan, lambda *_: None)
+        started = servers | {"drafter": Server(url, ["vllm", "serve"])}  # which may find no draft worth its time
+        (point,) = run_plan(find_engine("vllm"), started, ["x"], plan, lambda *_: None)
+    assert point.tokens_per_step == 1
 
 
 def test_text_is_completed_to_its_full_length_and_answers_to_a_chat_are_not() -> None:
