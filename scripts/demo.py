@@ -16,6 +16,7 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from rich.rule import Rule
 from transformers import AutoTokenizer
@@ -72,7 +73,7 @@ CHAT = Programme(
     ),
     120,
     BENCHMARKS / "chat_prompts.jsonl",
-    BenchPlan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=128, rounds=2, requests=6),
+    BenchPlan(batch_sizes=(1,), temperatures=(0.0, 1.0), max_tokens=96, rounds=2, requests=4),
 )
 HOURS = (
     "Opening hours in 2026: Monday to Friday from 8 in the morning to 6 in the evening, Saturday from 9 in the morning "
@@ -88,7 +89,7 @@ COPYING = Programme(
     ),
     120,
     BENCHMARKS / "copy_prompts.jsonl",
-    BenchPlan(batch_sizes=(1,), temperatures=(0.0,), max_tokens=128, rounds=2, requests=12),
+    BenchPlan(batch_sizes=(1,), temperatures=(0.0,), max_tokens=128, rounds=1, requests=12),
     ("--additional-config", '{"mtpc": {"copy": true}}'),
     10,
 )
@@ -116,9 +117,11 @@ def demonstrate(engine: Engine, target: Path, drafter: Path, copying: bool, out:
         raise MTPCError(f"{target} is no chat model, but what is asked with --copying is for one.")
     programme = COPYING if copying else TEXT if chat is None else CHAT
     drafts = programme.drafts or resolve_num_drafts(drafter, None)
-    dtype = ("--dtype", "float32") if float32_advice() else ()
-    plain = ServerSettings(target, 1, MAX_LENGTH, extra=dtype, plugin=False)  # the engine as it is released
-    drafted = ServerSettings(target, 1, MAX_LENGTH, drafter, drafts, (*dtype, *programme.arguments))
+    common = ("--dtype", "float32") if float32_advice() else ()
+    if engine.name == "vllm" and not torch.cuda.is_available():
+        common += ("--enforce-eager",)  # compiling takes minutes of each server's start, and brings little on a CPU
+    plain = ServerSettings(target, 1, MAX_LENGTH, extra=common, plugin=False)  # the engine as it is released
+    drafted = ServerSettings(target, 1, MAX_LENGTH, drafter, drafts, (*common, *programme.arguments))
     prompts = [prompt for prompt, _ in read_prompts(programme.prompts, target)]
     with tempfile.TemporaryDirectory(prefix="mtpc-demo-") as folder:
         how = f"{drafter}, which copies" if copying else str(drafter)
