@@ -135,9 +135,10 @@ def test_what_is_drawn_follows_what_is_stated(example: str, head: SharedHead) ->
 
     def joint(temperature: float) -> dict[tuple[int, ...], float]:
         law = {}
-        for x in product(range(VOCAB), repeat=count):
-            _, laws = oracle.draft(hidden[0], tokens[0].tolist(), count, along(list(x)), temperature)
-            law[x] = float(laws[range(count), x].prod())
+        for before in product(range(VOCAB), repeat=count - 1):
+            _, laws = oracle.draft(hidden[0], tokens[0].tolist(), count, along([*before, 0]), temperature)
+            known = laws[range(count - 1), before].prod()
+            law |= {(*before, last): float(known * laws[-1, last]) for last in range(VOCAB)}
         return law
 
     assert chi_square_p_value(counts, joint(temperature)) > 1e-4

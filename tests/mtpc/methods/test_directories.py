@@ -6,6 +6,7 @@ What is broken is derived from a drafter itself: every key of its section, and i
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -129,8 +130,9 @@ def assert_refused(folder: Path, expected: str, target: Target = FITTING) -> Non
 
 @examples
 def test_a_broken_directory_gets_one_sentence(tmp_path: Path, example: str, subtests: pytest.Subtests) -> None:
+    drafter = saved(example, whole := tmp_path / "whole")
     for number, (case, (breaks, expected)) in enumerate(BROKEN.items()):
-        drafter = saved(example, folder := tmp_path / str(number))
+        folder = shutil.copytree(whole, tmp_path / str(number))
         if "{tensor}" in expected and not drafter.tensors():
             continue  # there is none to break
         with subtests.test(case):

@@ -21,7 +21,7 @@ def nothing_compiled():
     torch.compiler.reset()
 
 
-@pytest.mark.parametrize("circuit", ["hmm", "btree"])  # a chain and a tree: each compiles anew
+@pytest.mark.parametrize("circuit", ["hmm", pytest.param("btree", marks=pytest.mark.thorough)])  # each compiles anew
 @torch.inference_mode()
 def test_in_float32_it_is_the_same_draft(circuit: str):
     window = make_circuit_part(circuit, token_input=True)
