@@ -27,10 +27,10 @@ def both(plain: Server, drafted: Server, prompt: str = PROMPT, **body: Any) -> d
 def test_greedy_texts_of_128_tokens(plain: Server, drafted: Server) -> None:
     body = {"max_tokens": 128, "ignore_eos": True}
     before = drafted.metric("vllm:spec_decode_num_accepted_tokens_total")
-    expected = [tokens(answer)[0] for answer in plain.complete_all(prompts(20), 8, **body)]
+    expected = [tokens(answer)[0] for answer in plain.complete_all(prompts(12), 8, **body)]
     assert all(len(text) == 128 for text in expected)
-    for count, together in ((20, 8), (5, 1)):
-        found = [tokens(answer)[0] for answer in drafted.complete_all(prompts(20)[:count], together, **body)]
+    for count, together in ((12, 8), (3, 1)):
+        found = [tokens(answer)[0] for answer in drafted.complete_all(prompts(12)[:count], together, **body)]
         assert found == expected[:count]
     assert drafted.metric("vllm:spec_decode_num_accepted_tokens_total") > before
 
@@ -86,7 +86,7 @@ def test_prefix_cache_hits(plain: Server, drafted: Server) -> None:
 
 
 def test_preempted_requests(plain: Server, drafted: Server) -> None:
-    asked, body = prompts(32), {"max_tokens": 400, "ignore_eos": True}
+    asked, body = prompts(32), {"max_tokens": 300, "ignore_eos": True}
     found = [tokens(answer)[0] for answer in drafted.complete_all(asked, len(asked), **body)]
     assert drafted.metric("vllm:num_preemptions_total") > 0
     expected = [tokens(answer)[0] for answer in plain.complete_all(asked, len(asked), **body)]
