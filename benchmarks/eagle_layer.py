@@ -120,6 +120,8 @@ def write_layer(folder: Path, engine: str, layers: DraftLayers, target: dict[str
     """
     folder.mkdir(parents=True)
     config = {**target, "architectures": [ARCHITECTURES[engine]], "num_hidden_layers": 1}
+    if engine == "sglang":  # it replaces the layer's embedding and its head, and fails if they are one module
+        config["tie_word_embeddings"] = False
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     of_state, of_token = layers.input_proj.weight.detach().chunk(2, 1)  # EAGLE's reads the embedding first
     tensors = {f"layers.0.{name}": tensor.contiguous() for name, tensor in layers.blocks[0].state_dict().items()}

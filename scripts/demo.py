@@ -117,7 +117,7 @@ def demonstrate(engine: Engine, target: Path, drafter: Path, copying: bool, out:
         raise MTPCError(f"{target} is no chat model, but what is asked with --copying is for one.")
     programme = COPYING if copying else TEXT if chat is None else CHAT
     drafts = programme.drafts or resolve_num_drafts(drafter, None)
-    common = ("--dtype", "float32") if float32_advice() else ()
+    common: tuple[str, ...] = ("--dtype", "float32") if float32_advice() else ()
     if engine.name == "vllm" and not torch.cuda.is_available():
         common += ("--enforce-eager",)  # compiling takes minutes of each server's start, and brings little on a CPU
     plain = ServerSettings(target, 1, MAX_LENGTH, extra=common, plugin=False)  # the engine as it is released

@@ -76,4 +76,5 @@ def test_the_command_trains_and_writes_a_layer_for_each_engine(model: PreTrained
     assert facts["training"]["updates"] == 5
     config = json.loads((tmp_path / "out" / "sglang" / "config.json").read_text())
     assert (config["num_hidden_layers"], config["architectures"]) == (1, ["LlamaForCausalLMEagle"])
+    assert not config["tie_word_embeddings"]
     assert eagle_layer.main([*arguments, f"--drafter={tmp_path / 'fastmtp'}"]) == 2, "the folder is not empty"

@@ -46,8 +46,7 @@ def step_acceptance(
     if not len(following):
         return torch.zeros(0, num_drafts, dtype=torch.float64)
     hidden = text.hidden.to(next(drafter.parameters()).dtype)
-    states, columns = [hidden[positions]], []
-    log_p = target_log_probs(text, num_drafts, temperature)  # [L', K]
+    states, columns = [hidden[positions]], []  # columns: whether the token is drafted; above temperature 0 its log q
     autoregressive, parallel = drafter.split(num_drafts)
     if autoregressive:
         from mtpc.lab.evaluation.unroll import unroll
@@ -57,7 +56,7 @@ def step_acceptance(
         for step, outputs in enumerate(unroll(drafter.autoregressive, head, read, text.tokens[None], autoregressive)):
             states.append(outputs[0, positions])
             logits = head.logits(states[-1])  # [L', R]
-            columns.append(_accepted(head, logits, following[:, step + 1], log_p[:, step], temperature)[:, None])
+            columns.append(_drafted(head, logits, following[:, step + 1], temperature)[:, None])
     if parallel:
         assert drafter.parallel is not None  # the caller has checked K against the drafter
         given = DraftContext(torch.stack(states, 1), following[:, : autoregressive + 1])
@@ -67,23 +66,24 @@ def step_acceptance(
         if temperature == 0:
             columns.append(drafter.parallel.most_probable_tokens(given, rest) == rest)
         else:
-            log_q = drafter.parallel.log_probs(given, rest, temperature, conditioned)
-            columns.append((log_q - log_p[:, autoregressive:]).exp().clamp_max(1.0))
-    return torch.cat([column.double() for column in columns], 1).cpu()
+            columns.append(drafter.parallel.log_probs(given, rest, temperature, conditioned))
+    found = torch.cat([column.double() for column in columns], 1)  # [L', K]
+    if temperature > 0:
+        found = (found - target_log_probs(text, num_drafts, temperature)).exp().clamp_max(1.0)
+    return found.cpu()
 
 
 def target_log_probs(text: TextFeatures, num_drafts: int, temperature: float) -> Tensor:
     """Return the target's log p(x_{t+1+k}) of the tokens that draft tokens k = 1..K are compared with: [L', K]."""
-    log_p = torch.log_softmax(text.logits[text.start : -1] / (temperature or 1.0), -1)
+    log_p = torch.log_softmax(text.logits[text.start : -1] / temperature, -1)
     return gather_tokens(log_p, text.tokens[text.start + 1 :]).unfold(0, num_drafts, 1)
 
 
-def _accepted(head: SharedHead, logits: Tensor, tokens: Tensor, log_p: Tensor, temperature: float) -> Tensor:
-    """Return the acceptance of one draft step: logits [L', R] of the draft vocabulary, tokens int64 [L'] -> [L']."""
+def _drafted(head: SharedHead, logits: Tensor, tokens: Tensor, temperature: float) -> Tensor:
+    """Return whether one draft step drafts tokens, int64 [L'], or their log q; logits [L', R] of a draft vocabulary."""
     if temperature == 0:
         return head.tokens_of(logits.argmax(-1)) == tokens
-    log_q = head.spread(torch.log_softmax(logits / temperature, -1), -torch.inf)
-    return (gather_tokens(log_q, tokens) - log_p).exp().clamp_max(1.0)
+    return gather_tokens(head.spread(torch.log_softmax(logits / temperature, -1), -torch.inf), tokens)
 
 
 def gather_tokens(rows: Tensor, tokens: Tensor) -> Tensor:
