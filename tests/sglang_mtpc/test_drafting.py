@@ -251,7 +251,8 @@ def test_copying_changes_the_drafts_of_those_who_copy(drafter: Path) -> None:
 
 
 @pytest.mark.skipif(not has_compiler(), reason="torch compiles with a C++ compiler: there is none")
-@pytest.mark.parametrize("copies", [pytest.param(False, marks=pytest.mark.thorough), True])
+@pytest.mark.thorough  # the servers of tests/engine_sglang draft compiled as well
+@pytest.mark.parametrize("copies", [False, True])
 def test_one_request_drafts_compiled_what_it_drafts_uncompiled(drafter: Path, copies: bool) -> None:
     eager = Drafting(window_of(drafter), CHAIN)
     compiled = Drafting(eager.parallel, CHAIN, copies)

@@ -193,7 +193,7 @@ def test_steps_and_drafts_are_timed(proposer: Any, monkeypatch: pytest.MonkeyPat
         made.dummy_run(tokens)
         return torch.zeros(tokens, SIZE), None
 
-    runner: Any = SimpleNamespace(_dummy_run=run, model=made.model, max_num_tokens=64)
+    runner: Any = SimpleNamespace(_dummy_run=run, model=made.model, max_num_tokens=64, dtype=torch.float32)
     before = made.lengths.controller.cost
     made.time_steps(runner)
     assert made.lengths.controller.cost is not before

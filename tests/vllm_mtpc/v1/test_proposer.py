@@ -243,7 +243,7 @@ def test_steps_and_drafts_are_timed_apart(monkeypatch: pytest.MonkeyPatch) -> No
         return torch.zeros(tokens, 4), None
 
     target = SimpleNamespace(compute_logits=lambda states: calls.append(("head", len(states))))
-    runner = SimpleNamespace(_dummy_run=run, model=target, max_num_tokens=64)
+    runner = SimpleNamespace(_dummy_run=run, model=target, max_num_tokens=64, dtype=torch.float32)
 
     def timed(kind: str) -> Callable[[int], None]:
         return lambda number: calls.append((kind, number))

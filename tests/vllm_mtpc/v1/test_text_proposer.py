@@ -204,7 +204,7 @@ def test_steps_are_timed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapt
         steps.append(tokens)
         return torch.zeros(tokens), None
 
-    runner = SimpleNamespace(max_num_tokens=64, model=model, _dummy_run=dummy_run)
+    runner = SimpleNamespace(max_num_tokens=64, dtype=torch.float32, model=model, _dummy_run=dummy_run)
     for section, is_first_rank, is_timed in (({}, True, True), ({}, False, True), ({"adaptive": False}, True, False)):
         config, part = SimpleNamespace(additional_config={"mtpc": section}), Part()
         made = bare(vllm_config=config, max_batch_size=4)
