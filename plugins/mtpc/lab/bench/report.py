@@ -13,7 +13,6 @@ from rich.console import Console
 from mtpc.files import provenance
 from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER, Point, by_drafter, drafts_by_temperature
 from mtpc.lab.table import Table
-from mtpc.processor import float32_advice
 
 
 def _percent(value: float | None) -> str:
@@ -97,12 +96,12 @@ def tables(points: Sequence[Point]) -> list[Table]:
 
 
 def draftless_notes(points: Sequence[Point]) -> list[str]:
-    """Return a sentence for the points at which the drafter drafted nothing, and advice for this machine if known."""
+    """Return a note on the points at which the drafter drafted nothing; none where it always drafted."""
     found = [f"T = {point.temperature:g}, batch {point.batch_size}" for point in points if not point.drafts.drafts]
     if not found:
         return []
     sentence = f"At {'; '.join(found)} the drafter drafted nothing, as no draft was worth its time."
-    return [f"{sentence} {float32_advice()}".rstrip()]
+    return [f"{sentence} `mtpc doctor` names a dtype that is slow on this machine."]
 
 
 def show(points: Sequence[Point], console: Console, notes: Sequence[str] = ()) -> None:

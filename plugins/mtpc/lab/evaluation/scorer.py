@@ -74,7 +74,10 @@ def step_acceptance(
 
 
 def target_log_probs(text: TextFeatures, num_drafts: int, temperature: float) -> Tensor:
-    """Return the target's log p(x_{t+1+k}) of the tokens that draft tokens k = 1..K are compared with: [L', K]."""
+    """Return the target's log p(x_{t+1+k}) of the tokens that draft tokens k = 1..K are compared with: [L', K].
+
+    Temperatures are above 0.
+    """
     log_p = torch.log_softmax(text.logits[text.start : -1] / temperature, -1)
     return gather_tokens(log_p, text.tokens[text.start + 1 :]).unfold(0, num_drafts, 1)
 
