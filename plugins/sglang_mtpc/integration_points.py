@@ -30,6 +30,7 @@ AUTOREGRESSIVE, WORKER = "an autoregressive part", "SGLang's own EAGLE worker"
 HEAD = "the target's output head"
 NATIVE = "draft vocabularies or prompt lookup with SGLang's own drafters"
 NATIVE_COPYING = "prompt lookup with SGLang's own drafters"
+LONGER = "longer drafts of SGLang's own drafters by prompt lookup"
 KINDS = {kind: f"an autoregressive part with {kind} layers" for kind in get_args(LayerType)}
 REQUEST_TOKENS = "draft vocabularies by language, prompt lookup or a text part"
 STATE = "a state between the target's layers"
@@ -37,6 +38,7 @@ LENGTHS, TIMED = "adaptive draft length or prompt lookup, with an autoregressive
 RAY, RAY_ENGINE = "schedulers in Ray actors", "sglang.srt.ray.engine"
 NATIVE_GROUPS = {START, SAMPLING, WORKER, HEAD, NATIVE, REQUEST_TOKENS}
 NATIVE_COPYING_GROUPS = {STEP, NATIVE_COPYING}
+LONGER_GROUPS = {TIMED, LONGER}
 _SPEC, _SRT = "sglang.srt.speculative", "sglang.srt"
 _EAGLE, _LAYERS, _LOADER = f"{_SPEC}.eagle_worker_v2", f"{_SRT}.layers", f"{_SRT}.model_loader"
 TABLE = (
@@ -308,6 +310,38 @@ TABLE = (
     IntegrationPoint(
         NATIVE_COPYING, f"{_SRT}.model_executor.model_runner", "ModelRunner.forward", "self forward_batch",
         "hooked", "returns logits of the mixture with prompt lookup within the draft loop",
+    ),
+    IntegrationPoint(
+        NATIVE, f"{_SPEC}.spec_info", "SpeculativeAlgorithm.resolve_max_speculative_num_draft_tokens",
+        "self server_args",
+        "hooked", "reserves memory for drafts that prompt lookup makes longer",
+    ),
+    IntegrationPoint(
+        LONGER, f"{_SPEC}.adaptive_runtime_state", "AdaptiveController.__init__", "self worker policy",
+        "called", "switches between the runtime states of both draft lengths",
+    ),
+    IntegrationPoint(
+        LONGER, _EAGLE, "EAGLEWorkerV2.init_cuda_graphs", "self",
+        "hooked", "builds a second runtime state for longer drafts",
+    ),
+    IntegrationPoint(
+        LONGER, _EAGLE, "EAGLEWorkerV2.build_adaptive_runtime_state",
+        "self speculative_num_steps speculative_num_draft_tokens cuda_graph_bs",
+        "hooked", "builds that state",
+    ),
+    IntegrationPoint(
+        LONGER, f"{_SPEC}.adaptive_runtime_state", "SpecRuntimeState.__init__",
+        "self speculative_num_steps speculative_num_draft_tokens draft_attn_backend cuda_graph_runner "
+        "target_attn_backend target_graph_runner draft_extend_attn_backend cuda_graph_runner_for_draft_extend",
+        "called", "that state on a CPU, where nothing is captured",
+    ),
+    IntegrationPoint(
+        LONGER, _EAGLE, "EAGLEWorkerV2.activate_step_by_batch", "self batch_size",
+        "called", "enters that state before a longer draft is verified; SGLang leaves it when the next step begins",
+    ),
+    IntegrationPoint(
+        LONGER, _EAGLE, "EagleDraftWorker._capture_cuda_graphs", "self",
+        "hooked", "skips capture of the draft loop for that state, whose further tokens are copied",
     ),
     IntegrationPoint(
         LENGTHS, f"{_SPEC}.eagle_worker_common", "prepare_for_draft",

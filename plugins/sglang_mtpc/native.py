@@ -9,16 +9,19 @@ On a CPU the core verifies, because SGLang there takes the most probable tokens 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from sglang.srt.layers.logits_processor import LogitsProcessor
-from sglang.srt.runtime_context import get_spec
+from sglang.srt.runtime_context import get_schedule, get_spec
+from sglang.srt.speculative.adaptive_runtime_state import AdaptiveController, SpecRuntimeState
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 from sglang.srt.speculative.standalone_worker_v2 import StandaloneDraftWorker, StandaloneWorkerV2
 from torch import Tensor, nn
 
+from mtpc.draft import Draft
 from mtpc.errors import MTPCError
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.shard import head_shard
@@ -26,13 +29,16 @@ from mtpc.vocabulary.settings import open_vocabularies
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import verify
 from sglang_mtpc.draft_limits import keep_limits
-from sglang_mtpc.eagle_worker import EagleWorker
+from sglang_mtpc.eagle_worker import EagleWorker, override_sizes
 from sglang_mtpc.finite import LOWEST
+from sglang_mtpc.longer_copies import LongerCopies
 from sglang_mtpc.metrics import DraftMetrics
 from sglang_mtpc.native_lookup import NativePromptLookup
 from sglang_mtpc.ranks import check_ranks, head_ranks
 from sglang_mtpc.request_vocabularies import SGLangRequestVocabularies
-from sglang_mtpc.token_map import copies, vocabulary_values
+from sglang_mtpc.shape import DraftShape
+from sglang_mtpc.timing import make_dummy_step
+from sglang_mtpc.token_map import copies, read, vocabulary_values
 from sglang_mtpc.vocabulary_head import VocabularyHead
 
 logger = logging.getLogger(f"sglang.{__name__}")
@@ -106,12 +112,14 @@ class NativeDraftWorker(EagleDraftWorker):
         lookup: Prompt lookup; None: it is disabled.
         requests: Draft vocabularies of the batch; None: all requests use one.
         metrics: Counts drafts; None: metrics are disabled.
+        lengthen: Enters SGLang's runtime state for longer drafts of a batch of this many requests.
     """
 
     head: VocabularyHead | None = None
     lookup: NativePromptLookup | None = None
     requests: SGLangRequestVocabularies | None = None
     metrics: DraftMetrics | None = None
+    lengthen: Callable[[int], None]
 
     def init_token_map(self) -> None:
         """Use no token map of SGLang's: tokens keep their ids, so draft distributions remain usable."""
@@ -138,7 +146,9 @@ class NativeDraftWorker(EagleDraftWorker):
         self.metrics = DraftMetrics.of_served(None, vocabularies, spec.speculative_num_steps)
         if copies(spec.speculative_token_map):
             drafts, seed = spec.speculative_num_steps, self.target_worker.random_seed
-            self.lookup = NativePromptLookup(folder, drafts, rows, seed, device, config.vocab_size)
+            settings = read(spec.speculative_token_map)
+            lengths = drafts, settings.copy_tokens or drafts, settings.step_cost
+            self.lookup = NativePromptLookup(folder, *lengths, rows, seed, device, config.vocab_size)
             logger.info("%s: prompt lookup is mixed into every draft.", type(self.draft_runner.model).__name__)
         if vocabularies is None:
             return
@@ -150,11 +160,30 @@ class NativeDraftWorker(EagleDraftWorker):
 
     def draft(self, batch: Any, *args: Any, **options: Any) -> Any:
         """Draft, with prompt lookup in the first token as well, and return SGLang's ``EagleVerifyInput``."""
+        draft_input = batch.spec_info
         if self.lookup is not None:
             self.lookup.draw_first(batch)
         built = super().draft(batch, *args, **options)
+        if self.lookup is not None and self.lookup.is_longer:
+            built = self._longer(batch, draft_input, built)
         keep_limits(built, batch.reqs, self.topk == 1)
         return built
+
+    def _longer(self, batch: Any, draft_input: Any, built: Any) -> Any:
+        """Return SGLang's ``EagleVerifyInput`` of the same drafts, continued with copied tokens."""
+        assert self.lookup is not None
+        drafts = Draft(built.draft_token.view(len(batch.reqs), -1)[:, 1:], built.draft_probs)
+        longer, longest = self.lookup.continued(drafts), self.lookup.longest
+        self.lengthen(len(batch.reqs))
+        if self.metrics is not None:
+            self.metrics.set_length(longest)
+        return verify.verify_input(batch, draft_input, longer, DraftShape(longest, 1, longest), self.target_worker)
+
+    def _capture_cuda_graphs(self, *args: Any, **options: Any) -> None:
+        """Capture SGLang's draft loop only with the drafter's own number of tokens: no longer draft runs it."""
+        is_longer = self.lookup is not None and self.speculative_num_steps > self.lookup.drafts
+        with override_sizes(self, steps=1 if is_longer else None):  # 1: no loop
+            super()._capture_cuda_graphs(*args, **options)
 
     def draft_forward(self, forward_batch: Any, *args: Any, **options: Any) -> Any:
         """Run SGLang's draft loop, which CUDA graphs capture, on logits of the mixture."""
@@ -168,15 +197,54 @@ class NativeWorker(EagleWorker):
     """SGLang's worker for its own draft layers, as of ``NEXTN``, ``EAGLE`` and ``EAGLE3``."""
 
     draft_worker_class = NativeDraftWorker
+    copies: LongerCopies | None = None  # None: no draft is longer than the drafter's own
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         if torch.device(self.device).type == "cpu":
             verify.install()
 
+    def init_cuda_graphs(self, *args: Any, **options: Any) -> None:
+        """Capture SGLang's CUDA graphs, also those of longer drafts, and time decoding steps on a CPU."""
+        lookup, runner = self._draft_worker.lookup, self.target_worker.model_runner
+        if lookup is not None and lookup.longest > lookup.drafts:
+            self.copies = LongerCopies(lookup.drafts, lookup.longest)
+            self.adaptive_controller = AdaptiveController(self, self.copies)
+            self._draft_worker.lengthen = self._lengthen
+        super().init_cuda_graphs(*args, **options)
+        if lookup is not None:
+            requests = get_schedule().max_running_requests
+            lookup.lengths.time_steps(make_dummy_step(runner), lambda requests: None, requests)
+
+    def build_adaptive_runtime_state(
+        self, speculative_num_steps: int, speculative_num_draft_tokens: int, *args: Any, **options: Any
+    ) -> SpecRuntimeState:
+        """Build a runtime state; on a CPU, where nothing is captured for a length, it shares all but its numbers."""
+        sizes, draft = (speculative_num_steps, speculative_num_draft_tokens), self._draft_worker
+        target = self.target_worker.model_runner
+        if torch.device(self.device).type != "cpu":
+            return super().build_adaptive_runtime_state(*sizes, *args, **options)
+        return SpecRuntimeState(
+            *sizes,
+            draft_attn_backend=draft.draft_attn_backend,
+            cuda_graph_runner=draft.cuda_graph_runner,
+            target_attn_backend=target.attn_backend,
+            target_graph_runner=target.decode_cuda_graph_runner,
+            draft_extend_attn_backend=draft.draft_extend_attn_backend,
+            cuda_graph_runner_for_draft_extend=draft.cuda_graph_runner_for_draft_extend,
+        )
+
+    def _lengthen(self, requests: int) -> None:
+        """Enter SGLang's runtime state for longer drafts, until the next step begins."""
+        assert self.copies is not None
+        self.copies.steps = self.copies.candidate_steps[-1]
+        self.activate_step_by_batch(requests)
+
     def forward_batch_generation(self, batch: Any, *args: Any, **options: Any) -> Any:
         """Run one step of the scheduler and return SGLang's ``GenerationBatchResult``."""
         worker = self._draft_worker
+        if self.copies is not None:
+            self.copies.steps = self.copies.candidate_steps[0]
         if worker.requests is not None:
             worker.head.numbers = worker.requests.numbers[: len(batch.reqs)]  # `choose` writes into this memory
         return super().forward_batch_generation(batch, *args, **options)

@@ -18,10 +18,12 @@ from sglang_mtpc.shape import flag
 
 STANDALONE = "STANDALONE"  # whole draft models
 WITH_VOCABULARIES = ("EAGLE", "NEXTN")
-ALGORITHMS = (*WITH_VOCABULARIES, "EAGLE3", STANDALONE)
+ADAPTIVE = (*WITH_VOCABULARIES, "EAGLE3")  # whose draft length SGLang can adapt
+ALGORITHMS = (*ADAPTIVE, STANDALONE)
 NO_OVERLAP = "Prompt lookup requires --disable-overlap-schedule: it reads the tokens of the preceding step."
 PACKAGE = "sglang_mtpc"  # names this plugin among those that set SGLang's arguments
 HOOKED = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.create_worker"
+HOOKED_SIZE = "sglang.srt.speculative.spec_info.SpeculativeAlgorithm.resolve_max_speculative_num_draft_tokens"
 # Settings that change the order of a batch's rows, or use another draft worker, and their required values.
 FIXED: Mapping[str, Any] = {
     "enable_dp_attention": False,
@@ -80,6 +82,14 @@ def check_native(settings: Any, target: Callable[[], Any]) -> None:
             raise MTPCError(NO_OVERLAP)
         CopyTable.of(folder)
         groups = groups | integration_points.NATIVE_COPYING_GROUPS
+    if (longest := values.copy_tokens) is not None:
+        steps = settings.speculative_num_steps
+        if not mixes_prompt_lookup(settings) or algorithm not in ADAPTIVE or longest <= (steps or 0):
+            raise MTPCError(
+                f"{name}, but 'copy_tokens' requires copy=true, one of {_listed(ADAPTIVE)}, and a number above "
+                f"--speculative-num-steps {steps}."
+            )
+        groups = groups | integration_points.LONGER_GROUPS
     for problem in integration_points.problems(groups):
         raise MTPCError(problem)
 
@@ -126,8 +136,9 @@ def handle_speculative_decoding(server_args: Any, previous: Callable[[Any], None
 
 
 def install() -> None:
-    """Wrap SGLang's choice of a worker with `choose_worker`."""
+    """Wrap SGLang's choice of a worker with `choose_worker`, and its largest draft with `most_draft_tokens`."""
     put_around(HOOKED, choose_worker)
+    put_around(HOOKED_SIZE, most_draft_tokens)
 
 
 def choose_worker(original: Callable[..., type], self: Any, server_args: Any, *args: Any, **options: Any) -> type:
@@ -148,3 +159,12 @@ def choose_worker(original: Callable[..., type], self: Any, server_args: Any, *a
             "which does not support it; leave it out."
         )
     return WORKERS[worker]
+
+
+def most_draft_tokens(
+    original: Callable[..., int | None], self: Any, server_args: Any, *args: Any, **options: Any
+) -> int | None:
+    """Return the most tokens that a step may verify for a request, copied ones included; SGLang sizes memory by it."""
+    most, text = original(self, server_args, *args, **options), resolving_view(server_args).speculative_token_map
+    longest = token_map.read(text).copy_tokens if most is not None and is_plugin_token_map(text) else None
+    return most if most is None or longest is None else max(most, 1 + longest)

@@ -68,6 +68,8 @@ def draft_shape(settings: Any, config: DrafterConfig) -> DraftShape:
     children = 1 if settings.speculative_eagle_topk is None else settings.speculative_eagle_topk
     if children < 1:
         raise MTPCError(f"{TOPK} is {children}, but it must be at least 1.")
+    if read(settings.speculative_token_map).copy_tokens is not None:
+        raise MTPCError(f"'copy_tokens' of --speculative-token-map is for SGLang's own drafters: set {STEPS} instead.")
     return _chain(settings, config) if children == 1 else _tree(settings, config, children)
 
 

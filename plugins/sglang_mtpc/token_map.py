@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import Field
 
-from mtpc.draft import MAX_TREE_NODES
+from mtpc.draft import MAX_DRAFTS, MAX_TREE_NODES
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated
 from mtpc.serving.settings import DraftSettings
@@ -21,9 +21,12 @@ class TokenMap(DraftSettings):
 
     Attributes:
         borrow: Borrowed nodes of a tree (full tree attention), see `mtpc.parallel.borrow`.
+        copy_tokens: Draft tokens of a step that prompt lookup makes longer than those of SGLang's own drafter, see
+            `sglang_mtpc.longer_copies`; None: there are no such steps.
     """
 
     borrow: Annotated[int, Field(ge=0, le=MAX_TREE_NODES)] = 0
+    copy_tokens: Annotated[int, Field(ge=2, le=MAX_DRAFTS)] | None = None
 
 
 def vocabulary_values(token_map: str | None) -> dict[str, Any]:

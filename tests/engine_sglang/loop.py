@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
+from operator import mul
 from typing import Any
 
 import torch
@@ -112,11 +113,13 @@ class CommonSession(ReferenceDrafter):
         lengths.begin()
         lengths.add("text", lambda: self.text, said if lengths.requests else [], waiting=False)
         way, length = self.ways[0], num_drafts
-        if self.loop.cost is not None:
-            way, length = lengths.common_length(num_drafts, self.ways)
         copied = lengths.copied(num_drafts)
+        if self.loop.own_drafts is not None:
+            length = num_drafts if self._pays(self.loop.own_drafts, num_drafts) else self.loop.own_drafts
+        elif self.loop.cost is not None:
+            way, length = lengths.common_length(num_drafts, self.ways)
         self.loop.copied += bool(copied.chances.any())
-        own = way[length]
+        own = self.loop.own_drafts or way[length]
         draft = super().draft(hidden, following, own, *rest, copied=copied if own else None)
         tokens = torch.cat([draft.tokens, copied.tokens[:, draft.tokens.shape[1] :]], 1)[:, :length]
         lengths.drafted(tokens.tolist(), own)
@@ -124,17 +127,29 @@ class CommonSession(ReferenceDrafter):
         self.drafts.append(tokens[0].tolist())
         return draft._replace(tokens=tokens)
 
+    def _pays(self, shorter: int, longer: int) -> bool:
+        """Whether a step with the longer draft brings more for its cost, if all that is accepted is copied."""
+        assert self.loop.cost is not None
+
+        def rate(drafts: int) -> float:
+            reached = accumulate(self.lengths.proposals[0].chances[:drafts], mul)
+            return (1 + sum(reached)) / self.loop.cost.step(1, drafts)
+
+        return rate(longer) > max(rate(shorter), 1)
+
 
 class SteppedLoop(Loop):
     """`Loop` where steps do not overlap.
 
     copies: whether drafts are also copied from the text, and copied: how often.  cost: by which the one length of a
-    step's drafts is chosen; None: it is always the longest.
+    step's drafts is chosen; None: it is always the longest.  own_drafts: what the drafter drafts in every step, where
+    drafts have this length or the longest.
     tree: what is drafted, where it is no chain; depth: its longest path; borrow: its nodes that are borrowed; borrowed:
     steps in which some were.
     """
 
     ragged, borrowed = False, 0
+    own_drafts: int | None = None
     tree: Tree | None = None
     depth: int | None = None
     borrow = 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import pytest
 
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
-from mtpc.draft_length.cost import FREE_DRAFTS
+from mtpc.draft_length.cost import FREE_DRAFTS, StepCost
 from mtpc.lab.statistics.chi_square import REJECT_BELOW
 from mtpc.prompt_lookup.mixture import Copying
 from mtpc.prompt_lookup.table import CopyTable
@@ -36,6 +37,8 @@ pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 SUPPORT = Path(__file__).parents[1] / "support"
 PLUGINS = [SUPPORT / name for name in ("recorded_drafts", "misstated_draft")]
 DRAFTS, ANSWER, SAMPLES, TOGETHER = 3, 32, 3000, 500
+LONGER = 8
+COST = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (4, 1.1), (9, 1.3)), drafting=((1, 0.0),))
 VOCABULARY, SIZE = 258, 60
 LETTERS = range(97, 123)
 SAMPLING = JointSampling(0.9)
@@ -46,7 +49,8 @@ class Case(NamedTuple):
     """What is served.
 
     plain: the target for transformers.  words: the token map.  drafts: what the reference drafts; None: unknown.
-    own: the tokens that the drafter drafts itself; None: any.  arguments: further ones of the server.
+    own: the tokens that the drafter drafts itself; None: any.  arguments: further ones of the server.  lengths: of its
+    drafts; which of several depends on the batch.
     """
 
     target: Path
@@ -57,16 +61,19 @@ class Case(NamedTuple):
     drafts: Drafts | None = None
     own: frozenset[int] | None = None
     arguments: tuple[str, ...] = ()
+    lengths: tuple[int, ...] = (DRAFTS,)
 
 
-def stepped(target: Path, drafter: Path, words: str) -> tuple[SteppedLoop, Drafts]:
+def stepped(target: Path, drafter: Path, words: str, longest: int = DRAFTS) -> tuple[SteppedLoop, Drafts]:
     """A reference for drafters that the core has, too, and its drafts where all of them are of one language."""
     values = vocabulary_values(words)
     loop = SteppedLoop(target, drafter, open_vocabularies(values, drafter, VOCABULARY), copies=True)
+    if longest > DRAFTS:
+        loop.own_drafts, loop.cost = DRAFTS, COST
 
     def drafts(prompt: list[int], answer: list[int]) -> list[list[int]]:
         loop.used.clear()
-        found = loop.drafts(prompt, len(answer), DRAFTS)
+        found = loop.drafts(prompt, len(answer), longest)
         return found if len(loop.used) == 1 else []  # SGLang's first draft is of the step before
 
     return loop, drafts
@@ -84,15 +91,19 @@ def nextn(folder: Path) -> Case:
     return Case(made.target, made.plain, made.target, "NEXTN", words, drafts)
 
 
-def eagle(folder: Path) -> Case:
+def eagle(folder: Path, longest: int = DRAFTS) -> Case:
     """A layer in a directory of its own, one draft vocabulary."""
     target = make_target(folder / "target", seed=3)
     draft = make_eagle(folder / "eagle", target, sglang=True)
     file = make_vocabulary(folder / "vocabulary.json", VOCABULARY)
     words = f"{file}?size={SIZE}&language=letters&copy=true"
-    loop, drafts = stepped(target, make_gumiho_of(folder / "gumiho", draft, target), words)
+    loop, drafts = stepped(target, make_gumiho_of(folder / "gumiho", draft, target), words, longest)
     assert loop.vocabularies is not None
-    return Case(target, target, draft, "EAGLE", words, drafts, frozenset(loop.vocabularies.ids[0].tolist()))
+    own, lengths = frozenset(loop.vocabularies.ids[0].tolist()), (DRAFTS,)
+    if longest > DRAFTS:
+        words += f"&copy_tokens={longest}&step_cost={COST.model_dump_json(exclude_none=True)}"
+        lengths = (DRAFTS, longest)
+    return Case(target, target, draft, "EAGLE", words, drafts, own, lengths=lengths)
 
 
 def eagle3(folder: Path) -> Case:
@@ -134,7 +145,13 @@ def standalone(folder: Path) -> Case:
     return Case(target, target, draft, "STANDALONE", drafts=drafts, arguments=("--disable-radix-cache",))
 
 
-CASES = {"NEXTN": nextn, "EAGLE": eagle, "EAGLE3": eagle3, "STANDALONE": standalone}
+CASES: dict[str, Callable[[Path], Case]] = {
+    "NEXTN": nextn,
+    "EAGLE": eagle,
+    "EAGLE, longer copies": partial(eagle, longest=LONGER),
+    "EAGLE3": eagle3,
+    "STANDALONE": standalone,
+}
 
 
 class Served(NamedTuple):
@@ -170,24 +187,36 @@ def repeating(count: int) -> list[str]:
 
 
 def test_greedy_texts_and_drafts(served: Served) -> None:
-    """Two at a time; the drafts are those of the reference mixture, in which some tokens are only copied."""
-    asked = repeating(16)
-    answers = served.server.generate_all(asked, 2, max_new_tokens=ANSWER, ignore_eos=True)
+    """The drafts are those of the reference mixture, in which some tokens are only copied.
+
+    Two at a time, unless the length of a step's drafts depends on all of them.
+    """
+    asked, lengths = repeating(16), set[int]()
+    together = 2 if len(served.case.lengths) == 1 else 1
+    answers = served.server.generate_all(asked, together, max_new_tokens=ANSWER, ignore_eos=True)
     steps = [json.loads(line) for line in (served.folder / "drafts").read_text().splitlines()]
     drafted, equal = list[int](), 0
     for prompt, answer in zip(asked, answers, strict=True):
         ids, said = list(prompt.encode()), answer["output_ids"]
         assert said == served.exact.greedy(ids, ANSWER)
         drafts = [step[answer["meta_info"]["id"]] for step in steps if answer["meta_info"]["id"] in step]
-        assert {len(draft) for draft in drafts} == {DRAFTS}
+        lengths |= {len(draft) for draft in drafts}
         drafted += [token for draft in drafts for token in draft]
         expected = [] if served.case.drafts is None else served.case.drafts(ids, said)
         assert drafts[: len(expected)] == expected
         equal += len(expected)
+    assert lengths == set(served.case.lengths)
     assert equal > 60 or served.case.drafts is None
     if served.case.own is not None:
         copied = sum(token not in served.case.own for token in drafted)
         assert min(copied, len(drafted) - copied) > 20
+
+
+def test_up_to_the_longest_text_that_the_server_takes(served: Served) -> None:
+    """A context of 512 tokens, of which SGLang keeps some free for drafts."""
+    prompt, room = (repeating(1)[0] * 20)[:300], 512 - 300 - 40
+    answer = served.server.generate(prompt, max_new_tokens=room, ignore_eos=True)
+    assert answer["output_ids"] == served.exact.greedy(list(prompt.encode()), room)
 
 
 def sampled(served: Served, prompt: str) -> float:

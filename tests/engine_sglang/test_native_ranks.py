@@ -31,15 +31,17 @@ pytestmark = [pytest.mark.engine, pytest.mark.thorough]
 
 
 @pytest.mark.parametrize(
-    ("copies", "way"), [(False, ""), (True, ""), (False, RAY)], ids=["alone", "copying", "alone, ray"]
+    ("copying", "way"),
+    [("", ""), ("&copy=true", ""), ("&copy=true&copy_tokens=9", ""), ("", RAY)],
+    ids=["alone", "copying", "longer copies", "alone, ray"],
 )
 def test_a_layer_of_sglangs_own_drafts_by_language_and_alike_on_both_ranks(
-    copies: bool, way: str, tmp_path: Path
+    copying: str, way: str, tmp_path: Path
 ) -> None:
     """An EAGLE layer, as a chain that is drawn."""
     target = make_target(tmp_path / "target", seed=3)
     layer, words = make_eagle(tmp_path / "eagle", target, sglang=True), token_map(tmp_path)
-    words += "&copy=true" * copies
+    words, copies = words + copying, bool(copying)
     shape = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4")
     how = ("--speculative-algorithm", "EAGLE", "--speculative-use-rejection-sampling", *shape)
     vocabularies, exact = open_vocabularies(vocabulary_values(words), layer, VOCABULARY), JointReference(target)

@@ -23,6 +23,7 @@ from tests.support.random_native import make_eagle
 pytestmark = pytest.mark.usefixtures("loaded")
 VOCAB = 258
 CHAIN = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4")
+EAGLE = ("--device", "cpu", "--speculative-algorithm", "EAGLE")
 RANKINGS = Rankings(6, {"low": Ranking((0, 1, 2)), "high": Ranking((3, 4, 5))})
 VOCABULARIES = DraftVocabularies(RANKINGS, VocabularySettings(size=3))
 
@@ -77,6 +78,9 @@ def test_all_else_is_sglangs(target: Path, layer: tuple[str, str], token_map: st
             "is 0.5, but with prompt lookup",
         ),
         ("?borrow=2", (), "'borrow' requires a drafter of this project"),
+        ("?copy_tokens=8", CHAIN, "'copy_tokens' requires copy=true"),
+        ("?copy=true&copy_tokens=3", CHAIN, "and a number above --speculative-num-steps 3"),
+        ("?copy=true&copy_tokens=1", CHAIN, "greater than or equal to 2"),
         ("?colour=1", (), "colour"),
         ("?language=klingon", (), "unknown language 'klingon'"),
         ("", ("--enable-multi-layer-eagle",), "--enable-multi-layer-eagle is True"),
@@ -117,6 +121,24 @@ def test_prompt_lookup_states_the_distributions(target: Path, layer: tuple[str, 
         assert found.speculative_use_rejection_sampling is states
         name = "NativeStandaloneWorker" if algorithm == "STANDALONE" else "NativeWorker"
         assert worker_of(found, found.speculative_algorithm) == name
+
+
+def test_longer_copies_are_reserved(target: Path, layer: tuple[str, str]) -> None:
+    from sglang.srt.arg_groups.overrides import max_speculative_num_draft_tokens
+    from sglang.srt.server_args import prepare_server_args
+
+    for words, most in (("?copy=true", 4), ("?copy=true&copy_tokens=15", 16)):
+        found = prepare_server_args(
+            [*EAGLE, "--model-path", str(target), *layer, *CHAIN, "--speculative-token-map", words]
+        )
+        found.resolve_once()
+        assert max_speculative_num_draft_tokens(found) == most
+
+
+def test_longer_copies_of_a_whole_draft_model(target: Path) -> None:
+    given = *CHAIN, "--speculative-draft-model-path", str(target)
+    words = ("--speculative-token-map", "?copy=true&copy_tokens=15")
+    refused("one of EAGLE, NEXTN and EAGLE3", target, *given, *words, algorithm="STANDALONE")
 
 
 def test_overlapping_steps_on_a_gpu(target: Path) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import Mode
+from mtpc.draft_length.cost import StepCost
 from mtpc.prompt_lookup.mixture import Copying
 from sglang_mtpc.native_lookup import NativePromptLookup
 from tests.sglang_mtpc.stand_ins import batch_of
@@ -40,7 +41,7 @@ class Runner:
 @pytest.mark.parametrize("mode", ["greedy", "mixed", "sampled"])
 def test_every_draft_token_comes_from_the_mixture(mode: Mode, tmp_path: Path) -> None:
     """Two steps, of which the second has fewer requests."""
-    lookup = NativePromptLookup(tmp_path, DRAFTS, REQUESTS, 7, torch.device("cpu"), 99)
+    lookup = NativePromptLookup(tmp_path, DRAFTS, DRAFTS, None, REQUESTS, 7, torch.device("cpu"), 99)
     for rows in (ROWS, ROWS // 2):
         batch, greedy = batch_of(rows, mode)
         batch.reqs = [Request(row) for row in range(rows)]
@@ -64,3 +65,16 @@ def test_every_draft_token_comes_from_the_mixture(mode: Mode, tmp_path: Path) ->
                 assert torch.allclose(stated, plain.mixed(own), atol=1e-6)
                 passes.input_ids = token = plain.mixed(own).argmax(1)
         assert torch.equal(runner.forward(passes, option="passed on").logits_output.next_token_logits, logits)
+
+
+def test_a_step_is_longer_where_copies_pay(tmp_path: Path) -> None:
+    """One request that repeats itself; another one that does not makes the same tokens too dear."""
+    cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (9, 1.2), (20, 3.0)), drafting=((1, 0.0),))
+    lookup = NativePromptLookup(tmp_path, DRAFTS, 8, cost, REQUESTS, 7, torch.device("cpu"), 99)
+    for kinds, longer in (("r", True), ("n", False), ("rn", False)):
+        batch, _ = batch_of(len(kinds), "greedy")
+        batch.reqs = [Request(int(kind == "n")) for kind in kinds]
+        for request in batch.reqs:
+            request.origin_input_ids = request.origin_input_ids * (1 if kinds == "n" else 2)
+        lookup.draw_first(batch)
+        assert lookup.is_longer is longer, kinds

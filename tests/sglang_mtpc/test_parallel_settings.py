@@ -108,6 +108,11 @@ def test_a_tree_is_no_deeper_than_it_has_nodes(target: Path, drafter: Path) -> N
     assert resolved(target, "--speculative-draft-model-path", str(drafter), *arguments).speculative_num_steps == 3
 
 
+def test_longer_copies_are_for_sglangs_own_drafters(target: Path, drafter: Path) -> None:
+    words = ("--speculative-token-map", "?copy=true&copy_tokens=15")
+    refused("set --speculative-num-steps instead", target, "--speculative-draft-model-path", str(drafter), *words)
+
+
 def test_settings_without_an_mtpc_drafter_are_none_of_our_business(target: Path, tmp_path: Path) -> None:
     found = resolved(target, "--speculative-num-draft-tokens", "6", algorithm="NGRAM")
     assert found.speculative_num_draft_tokens == 6
