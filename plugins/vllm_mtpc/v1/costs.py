@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from vllm.distributed import get_tensor_model_parallel_rank
 
 from mtpc.draft import Mode
 from mtpc.draft_length.cost import MEASURED_TOKENS, StepCost, measure_costs
@@ -37,7 +38,8 @@ def measured_costs(
     Returns:
         The costs, the same on all tensor-parallel ranks.
     """
-    if runner.dtype == torch.bfloat16 and (advice := float32_advice()):
+    first = runner.dtype == torch.bfloat16 and get_tensor_model_parallel_rank() == 0
+    if first and (advice := float32_advice()):
         logger.warning("%s", advice)
 
     def step(tokens: int) -> None:

@@ -10,11 +10,18 @@ from vllm_mtpc.v1 import costs
 
 
 @pytest.mark.parametrize(
-    ("dtype", "advice", "warned"), [("bfloat16", "Advice.", 1), ("float32", "Advice.", 0), ("bfloat16", "", 0)]
+    ("dtype", "advice", "rank", "warned"),
+    [
+        ("bfloat16", "Advice.", 0, 1),
+        ("bfloat16", "Advice.", 1, 0),
+        ("float32", "Advice.", 0, 0),
+        ("bfloat16", "", 0, 0),
+    ],
 )
 def test_a_slow_dtype_is_warned_of(
-    dtype: str, advice: str, warned: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    dtype: str, advice: str, rank: int, warned: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(costs, "get_tensor_model_parallel_rank", lambda: rank)
     monkeypatch.setattr(costs, "float32_advice", lambda: advice)
     monkeypatch.setattr(costs, "sampling_of", lambda *_: None)
     monkeypatch.setattr(costs, "measure_costs", lambda *_: StepCost())
