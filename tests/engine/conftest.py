@@ -20,8 +20,9 @@ from tests.support.random_pair import make_byte_pair
 collect_ignore_glob = [] if find_spec("vllm") else ["test_*.py"]
 
 WEIGHTS = Path(__file__).parents[2] / "weights"
-# Small enough for 32 long requests to be preempted, large enough for many short ones at a time.
+# Large enough for many short requests at a time, and small enough for 16 long ones to be preempted.
 CAPACITY = ("--block-size", "32", "--num-gpu-blocks-override", "256", "--max-num-seqs", "128")
+FEW = (*CAPACITY, "--num-gpu-blocks-override", "128")
 COMPACT_JSON = ("--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}')
 # The drafter that ships, the same behind adapted layers, and pairs with a draft model, by how it is translated.
 LORA = "mtpc, LoRA"
@@ -66,7 +67,7 @@ def reference(models: Models) -> Reference:
 @pytest.fixture(scope="session")
 def plain(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The target without a drafter."""
-    with Server(models.target, tmp_path_factory.mktemp("plain") / "log", *CAPACITY, *COMPACT_JSON) as server:
+    with Server(models.target, tmp_path_factory.mktemp("plain") / "log", *FEW, *COMPACT_JSON) as server:
         yield server
 
 
@@ -81,5 +82,5 @@ def drafted(
     elif request.param == LORA:
         drafter = make_adapted(folder / "lora", models.target, models.drafter)
     arguments = (*speculative_config(drafter, models.drafts), *WHOLE)
-    with Server(models.target, folder / "log", *CAPACITY, *COMPACT_JSON, *arguments) as server:
+    with Server(models.target, folder / "log", *FEW, *COMPACT_JSON, *arguments) as server:
         yield server

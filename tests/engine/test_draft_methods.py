@@ -27,7 +27,7 @@ from tests.engine.prompts import prompts
 from tests.engine.server import Server, speculative_config, tokens
 from tests.support import random_echo
 from tests.support.misstated_draft.misstated_draft import FREE
-from tests.support.often import each_of
+from tests.support.often import each_of, ends_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_hybrid, make_subset, register_method
@@ -447,8 +447,8 @@ def p_of(served: Served, prompt: str | list[int], sampling: Sampling, windows: l
     return p_value(windows, table)
 
 
-def test_languages_and_temperatures_in_one_batch(served: Served) -> None:
-    greedy, asked = prompts(4), served.case.sampled
+def test_languages_and_temperatures_in_one_batch(served: Served, pytestconfig: pytest.Config) -> None:
+    greedy, asked = prompts(4), ends_of(served.case.sampled, pytestconfig)
     with ThreadPoolExecutor(1 + len(asked)) as pool:
         sampled = [pool.submit(sample, served, *one) for one in asked]
         texts = pool.submit(served.server.complete_all, greedy * 4, 4, max_tokens=48, ignore_eos=True)

@@ -44,14 +44,13 @@ def refused(target: Path, arguments: Sequence[str], sentence: str, path: Sequenc
 
 
 def test_one_sentence_and_no_process(tmp_path: Path, random_models: Models) -> None:
-    """A drafter, an SGLang of another version, and an error while registering."""
+    """A drafter, and an error while registering."""
     target, good, _ = random_models  # a window of 8
     (case,) = (case for case in BROKEN if case.name == FOLDER)
     broken_copy(case, good, tmp_path / "broken")
     named = ("--speculative-algorithm", "MTPC", "--speculative-draft-model-path", str(tmp_path / "broken"))
     attempts = [
         (named, case.sentence, []),
-        (drafting(good), "is expected; install an SGLang version", [SUPPORT / "changed_sglang"]),
         (
             drafting(good),
             "MTPC could not be registered with SGLang: OSError: no room.",
@@ -61,6 +60,12 @@ def test_one_sentence_and_no_process(tmp_path: Path, random_models: Models) -> N
     with ThreadPoolExecutor(2) as pool:
         for result in [pool.submit(refused, target, *attempt) for attempt in attempts]:
             result.result()
+
+
+@pytest.mark.thorough
+def test_an_sglang_of_another_version(random_models: Models) -> None:
+    arguments, sentence = drafting(random_models.drafter), "is expected; install an SGLang version"
+    refused(random_models.target, arguments, sentence, [SUPPORT / "changed_sglang"])
 
 
 @pytest.mark.thorough

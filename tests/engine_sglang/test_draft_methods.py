@@ -30,7 +30,7 @@ from tests.engine_sglang.loop import SteppedLoop
 from tests.engine_sglang.reference import JointReference, JointSampling
 from tests.engine_sglang.server import Answer, SGLangServer, drafting, texts
 from tests.support import random_echo
-from tests.support.often import each_of
+from tests.support.often import each_of, ends_of
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_gumiho import make_gumiho
 from tests.support.random_hybrid import make_between, make_subset, register_method
@@ -431,8 +431,8 @@ def p_of(
     return p_value(windows, table)
 
 
-def test_languages_and_temperatures_in_one_batch(served: Served) -> None:
-    greedy, asked = prompts(4), served.case.sampled
+def test_languages_and_temperatures_in_one_batch(served: Served, pytestconfig: pytest.Config) -> None:
+    greedy, asked = prompts(4), ends_of(served.case.sampled, pytestconfig)
     with ThreadPoolExecutor(1 + len(asked)) as pool:
         sampled = [pool.submit(sample, served, *one) for one in asked]
         answers = pool.submit(served.server.generate_all, greedy * 4, 4, max_new_tokens=48, ignore_eos=True)
@@ -442,8 +442,10 @@ def test_languages_and_temperatures_in_one_batch(served: Served) -> None:
         assert p_of(served, prompt, sampling, windows.result()) > REJECT_BELOW
 
 
-def test_a_grammar_keeps_the_targets_distribution(served: Served) -> None:
+def test_a_grammar_keeps_the_targets_distribution(served: Served, pytestconfig: pytest.Config) -> None:
     """Beside free requests, with drafts that are drawn: SGLang masks each position, and cuts nothing."""
+    if served.case.tree is not None and not pytestconfig.getoption("--thorough"):
+        pytest.skip("with trees --thorough asks for it")
     (prompt, _), sampling = served.case.sampled[0], JointSampling(0.9)
     letters = [*range(ord("A"), ord("Z") + 1), *range(ord("a"), ord("z") + 1)]
     with ThreadPoolExecutor(2) as pool:

@@ -123,7 +123,7 @@ def test_radix_cache_hits(plain: SGLangServer, drafted: SGLangServer) -> None:
 
 @one_of_each
 def test_retracted_requests(plain: SGLangServer, drafted: SGLangServer) -> None:
-    lengths = [8, 400] * 16  # whenever a short request ends, the scheduler admits more than there will be room for
+    lengths = [8, 400] * 12  # whenever a short request ends, the scheduler admits more than there will be room for
 
     def answers(server: SGLangServer) -> list[list[int]]:
         with ThreadPoolExecutor(len(lengths)) as pool:

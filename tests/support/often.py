@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import pytest
+
+Item = TypeVar("Item")
 
 
 def each_of(names: Iterable[str], often: tuple[str, ...], value: Callable[[str], Any] = str) -> list[Any]:
@@ -15,3 +17,8 @@ def each_of(names: Iterable[str], often: tuple[str, ...], value: Callable[[str],
     """
     thorough = pytest.mark.thorough
     return [pytest.param(value(name), id=name, marks=() if name in often else thorough) for name in names]
+
+
+def ends_of(items: Sequence[Item], config: pytest.Config) -> Sequence[Item]:
+    """All of them if `--thorough` asks for them, otherwise the first and the last."""
+    return items if config.getoption("--thorough") or len(items) < 2 else (items[0], items[-1])

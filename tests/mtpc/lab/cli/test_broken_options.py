@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -18,15 +19,16 @@ from mtpc.lab.options.paths import file_to_write, folder_to_write
 from tests.mtpc.lab.cli.options import Option, files_of, least_line, options
 
 ALL = options()
-NO_NUMBERS = ("", "x", "nan", "inf", "1e400", "9" * 5000)
+NO_NUMBER = cycle(("", "x", "nan", "inf", "1e400", "9" * 5000))
 LONG = "x" * 300
 
 
 def beside(least: float, most: float, or_zero: bool = False) -> Iterator[str]:
-    """Numbers just out of bounds, and what is no finite number."""
+    """Numbers just out of bounds, and two by turns that are no finite number: all options read numbers alike."""
     yield str(least - 1) if isinstance(least, int) else repr(min(least - 1e-6, -0.5) if or_zero else least - 1e-6)
     yield str(most + 1) if isinstance(most, int) else repr(most * 1.001)
-    yield from NO_NUMBERS
+    yield next(NO_NUMBER)
+    yield next(NO_NUMBER)
 
 
 def broken(option: Option) -> Iterator[str]:

@@ -16,6 +16,7 @@ from mtpc.methods.drafter import Drafter
 from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.evaluation.drafters import SCORED, tiny_drafter
+from tests.support.often import each_of
 from tests.support.tiny_models import VOCAB, make_target
 
 DRAFTS = 3
@@ -28,7 +29,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> FrozenTarget:
     return FrozenTarget(folder)
 
 
-@pytest.fixture(scope="module", params=SCORED)
+@pytest.fixture(scope="module", params=each_of(SCORED, ("mtpc", "fastmtp", "hybrid")))
 def drafter(target: FrozenTarget, request: pytest.FixtureRequest) -> Drafter:
     """Of every draft method, now and then right."""
     return tiny_drafter(request.param, target.model)

@@ -17,6 +17,7 @@ from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import rates_from_counts
 from tests.mtpc.lab.evaluation.drafters import NAMES, SCORED, tiny_drafter
+from tests.support.often import each_of
 from tests.support.random_hybrid import register_method
 from tests.support.tiny_models import VOCAB, draft_layers_oracle, make_fastmtp, make_layer, make_mtpc, make_target
 
@@ -150,7 +151,7 @@ def test_greedy_acceptance_is_that_of_the_real_loop(target: FrozenTarget, name: 
     assert max(lengths) > 1.05
 
 
-@pytest.mark.parametrize("name", SCORED)
+@pytest.mark.parametrize("name", each_of(SCORED, ("mtpc", "gumiho", "hybrid")))
 def test_sampled_acceptance_is_that_of_the_real_loop(target: FrozenTarget, name: str) -> None:
     drafter = tiny_drafter(name, target.model)
     head = drafter.head(SharedHead.of(target.model))
