@@ -326,7 +326,7 @@ TABLE = (
     ),
     IntegrationPoint(
         LONGER, _EAGLE, "EAGLEWorkerV2.build_adaptive_runtime_state",
-        "self speculative_num_steps speculative_num_draft_tokens cuda_graph_bs",
+        "self speculative_num_steps speculative_num_draft_tokens",
         "hooked", "builds that state",
     ),
     IntegrationPoint(

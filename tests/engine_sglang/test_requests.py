@@ -119,6 +119,7 @@ def test_penalties_of_one_batch(models: Models, drafted: SGLangServer, request: 
     assert len(set(map(tuple, expected))) == len(PENALTIES)
 
 
+@pytest.mark.thorough
 def test_a_penalty_and_a_temperature(models: Models, drafted: SGLangServer, request: pytest.FixtureRequest) -> None:
     """The joint of the first tokens where repeating is rewarded, and that it is not the one without the reward."""
     late = "synchronous" not in request.node.callspec.params["drafted"]

@@ -140,6 +140,7 @@ def test_what_becomes_of_a_row(
             assert result["seconds"] < 30
 
 
+@pytest.mark.thorough
 def test_rows_are_forked_from_one_process(run: Run) -> None:
     """A row of an engine that is not there, twice, and one that does not exist, whose error is in its log."""
     with closing(warm.Warm(MISSING, [sys.executable], run.folder / "engines")) as process:

@@ -243,6 +243,7 @@ RIGHT = {
     "size": ("5", "null "),
     "borrow": ("5", "0"),
     "copy": ("true", "null "),
+    "copy_tokens": ("5", "null "),
     "adaptive": ("true",),
     "step_cost": ("{}", "null "),
     "language": ("x", "yes", "null ", '"x"', "9" * 5000),

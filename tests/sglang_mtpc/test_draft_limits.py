@@ -57,7 +57,7 @@ def test_sglangs_own_drafters_keep_limits(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(EagleDraftWorker, "draft", lambda *_: built_of(Draft(tokens, None)))
     worker: Any = NativeDraftWorker.__new__(NativeDraftWorker)
     worker.topk = 1
-    built = worker.draft(SimpleNamespace(reqs=requests()[:2]))
+    built = worker.draft(SimpleNamespace(reqs=requests()[:2], spec_info=None))
     assert built.draft_token.view(2, -1)[:, 1:].tolist() == [[0, 0, 0], [1, 0, 0]]
 
 

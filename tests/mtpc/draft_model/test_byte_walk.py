@@ -142,6 +142,7 @@ def test_a_batch_drafts_what_each_request_drafts_alone(target: Path, drafter: Pa
         assert max(map(len, batch)) > 1
 
 
+@pytest.mark.thorough
 def test_greedy_output_is_the_targets(target: Path, drafter: Path) -> None:
     frozen = FrozenTarget(target, dtype=torch.float32)
     for lazily in (False, True):

@@ -26,6 +26,7 @@ from mtpc.methods import draft_methods
 from mtpc.methods.drafter import load_drafter
 from tests.mtpc.lab.corpus_folder import make_corpus
 from tests.mtpc.lab.training.conversations import make_conversations
+from tests.support.often import each_of
 from tests.support.tiny_models import SIZE, VOCAB, make_target
 
 
@@ -60,7 +61,7 @@ CIRCUITS = ("--circuits", "hmm,ff", "--windows", "3", "--rank", "2", "--leaf-fea
 SHORT = ("--updates", "4", "--texts", "2", "--positions", "8", "--prompts", "3")
 
 
-@pytest.mark.parametrize("method", ["mtpc", "fastmtp"])
+@pytest.mark.parametrize("method", each_of(["mtpc", "fastmtp"], ("mtpc",)))
 def test_provenance_has_the_figures_that_evaluate_prints(
     folders: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_training_scores_as_evaluate_does_by_default() -> None:
     assert plan.temperatures == defaults["temperatures"]
 
 
+@pytest.mark.thorough
 def test_a_layer_is_trained_on_from_another_and_both_are_scored(folders: Path, tmp_path: Path) -> None:
     given = ("--target", folders / "target", "--data", folders / "data")
     trained = run("train", "fastmtp", *given, "--out", tmp_path / "drafter", *FASTMTP[:6], "--questions", "0")

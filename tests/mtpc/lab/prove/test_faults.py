@@ -68,7 +68,7 @@ def test_the_faults_are_all_sought() -> None:
     assert set(FAULTS) == set(get_args(Fault))
 
 
-@pytest.mark.parametrize("fault", each_of(FAULTS, ("misstated draft", "bonus from the wrong row", "frozen noise")))
+@pytest.mark.parametrize("fault", each_of(FAULTS, ("wrong temperature", "bonus from the wrong row", "frozen noise")))
 def test_a_fault_is_found(fault: Fault, baseline: Baseline) -> None:
     sampling, texts, finds = FAULTS[fault]
     plan = PLAN.model_copy(update={"samplings": parse_samplings(sampling), "texts": texts})
