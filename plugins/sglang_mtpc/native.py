@@ -197,7 +197,7 @@ class NativeWorker(EagleWorker):
     """SGLang's worker for its own draft layers, as of ``NEXTN``, ``EAGLE`` and ``EAGLE3``."""
 
     draft_worker_class = NativeDraftWorker
-    copies: LongerCopies | None = None  # None: no draft is longer than the drafter's own
+    longer: LongerCopies | None = None  # None: no draft is longer than the drafter's own
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -208,8 +208,8 @@ class NativeWorker(EagleWorker):
         """Capture SGLang's CUDA graphs, also those of longer drafts, and time decoding steps on a CPU."""
         lookup, runner = self._draft_worker.lookup, self.target_worker.model_runner
         if lookup is not None and lookup.longest > lookup.drafts:
-            self.copies = LongerCopies(lookup.drafts, lookup.longest)
-            self.adaptive_controller = AdaptiveController(self, self.copies)
+            self.longer = LongerCopies(lookup.drafts, lookup.longest)
+            self.adaptive_controller = AdaptiveController(self, self.longer)
             self._draft_worker.lengthen = self._lengthen
         super().init_cuda_graphs(*args, **options)
         if lookup is not None:
@@ -236,15 +236,15 @@ class NativeWorker(EagleWorker):
 
     def _lengthen(self, requests: int) -> None:
         """Enter SGLang's runtime state for longer drafts, until the next step begins."""
-        assert self.copies is not None
-        self.copies.steps = self.copies.candidate_steps[-1]
+        assert self.longer is not None
+        self.longer.steps = self.longer.candidate_steps[-1]
         self.activate_step_by_batch(requests)
 
     def forward_batch_generation(self, batch: Any, *args: Any, **options: Any) -> Any:
         """Run one step of the scheduler and return SGLang's ``GenerationBatchResult``."""
         worker = self._draft_worker
-        if self.copies is not None:
-            self.copies.steps = self.copies.candidate_steps[0]
+        if self.longer is not None:
+            self.longer.steps = self.longer.candidate_steps[0]
         if worker.requests is not None:
             worker.head.numbers = worker.requests.numbers[: len(batch.reqs)]  # `choose` writes into this memory
         return super().forward_batch_generation(batch, *args, **options)

@@ -69,7 +69,7 @@ class NativePromptLookup:
         """Sample the first draft token of each request of SGLang's ``ScheduleBatch`` from the mixture."""
         draft_input, step = batch.spec_info, self.steps.begin(batch)
         self.lengths.begin(batch.reqs, step.mode == "greedy")
-        self.is_longer, self.copied = self._pays(), self.lengths.copied(self.longest)
+        self.is_longer, self.copied = self._worth_copying(), self.lengths.copied(self.longest)
         mixing = draw_first(batch, step, self.copied.first(self.drafts), draft_input.draft_probs)
         mixing.drafted(draft_input.topk_index[:, 0])
         buffers = self.buffers.of_rows(slice(len(batch.reqs)))
@@ -85,7 +85,7 @@ class NativePromptLookup:
         """Continue the drafter's draft with copied tokens, [B, K] -> [B, longest]."""
         return append_copied(draft, self.copied)
 
-    def _pays(self) -> bool:
+    def _worth_copying(self) -> bool:
         """Return whether copied tokens after the drafter's are worth their verification, if all before are copied."""
         controller, costs = self.lengths.controller, self.lengths.controller.batch_costs
         reached = [list(accumulate(proposal.chances, mul)) for proposal in controller.proposals]

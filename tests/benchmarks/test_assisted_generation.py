@@ -11,6 +11,7 @@ import pytest
 from benchmarks.assisted_generation import GREEDY, compare_outputs, compare_vocabularies, main
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.pair import Rule
+from tests.support.often import each_of
 from tests.support.random_pair import load_pair, make_pair, make_text_target
 from tests.support.small_tokenizers import TEXTS, byte_level, byte_target, sentence_piece
 
@@ -20,7 +21,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_text_target(tmp_path_factory.mktemp("target"), byte_level())
 
 
-@pytest.mark.parametrize("rule", GREEDY)
+@pytest.mark.parametrize("rule", each_of(GREEDY, ("slem",)))
 def test_the_same_outputs(target: Path, tmp_path: Path, rule: Rule) -> None:
     folder = make_pair(tmp_path / "pair", target, "tli", tokenizer=sentence_piece(), noise=0.1, min_confidence=0.0)
     prompts = [byte_level().encode(text[:40]) for text in TEXTS]

@@ -24,7 +24,7 @@ from mtpc.vocabulary.settings import open_vocabularies
 from sglang_mtpc.token_map import vocabulary_values
 from tests.engine.exact import LENGTH, cells, p_value
 from tests.engine.prompts import in_two_languages
-from tests.engine_sglang.conftest import LARGE
+from tests.engine_sglang.conftest import FEW, LARGE
 from tests.engine_sglang.loop import SteppedLoop
 from tests.engine_sglang.reference import JointReference, JointSampling
 from tests.engine_sglang.server import SGLangServer, texts
@@ -99,11 +99,11 @@ def eagle(folder: Path, longest: int = DRAFTS) -> Case:
     words = f"{file}?size={SIZE}&language=letters&copy=true"
     loop, drafts = stepped(target, make_gumiho_of(folder / "gumiho", draft, target), words, longest)
     assert loop.vocabularies is not None
-    own, lengths = frozenset(loop.vocabularies.ids[0].tolist()), (DRAFTS,)
-    if longest > DRAFTS:
-        words += f"&copy_tokens={longest}&step_cost={COST.model_dump_json(exclude_none=True)}"
-        lengths = (DRAFTS, longest)
-    return Case(target, target, draft, "EAGLE", words, drafts, own, lengths=lengths)
+    case = Case(target, target, draft, "EAGLE", words, drafts, frozenset(loop.vocabularies.ids[0].tolist()))
+    if longest == DRAFTS:
+        return case
+    words += f"&copy_tokens={longest}&step_cost={COST.model_dump_json(exclude_none=True)}"
+    return case._replace(words=words, arguments=FEW, lengths=(DRAFTS, longest))
 
 
 def eagle3(folder: Path) -> Case:
@@ -217,6 +217,18 @@ def test_up_to_the_longest_text_that_the_server_takes(served: Served) -> None:
     prompt, room = (repeating(1)[0] * 20)[:300], 512 - 300 - 40
     answer = served.server.generate(prompt, max_new_tokens=room, ignore_eos=True)
     assert answer["output_ids"] == served.exact.greedy(list(prompt.encode()), room)
+
+
+def test_retracted_requests(served: Served) -> None:
+    if served.case.arguments != FEW:
+        pytest.skip("one case has little room for keys")
+    asked = list(zip(repeating(32), [8, 350] * 16, strict=True))
+    with ThreadPoolExecutor(len(asked)) as pool:  # SGLang reserves room for the whole of requests that ignore ends
+        answers = [pool.submit(served.server.generate, prompt, max_new_tokens=length) for prompt, length in asked]
+    assert served.server.metric("sglang:num_retracted_requests_total") > 0
+    for (prompt, length), answer in zip(asked, answers, strict=True):
+        said = answer.result()["output_ids"]
+        assert said == served.exact.greedy(list(prompt.encode()), length)[: len(said)]
 
 
 def sampled(served: Served, prompt: str) -> float:

@@ -210,7 +210,7 @@ def test_many_aborted_and_retracted_requests(plain: SGLangServer, drafted: SGLan
     while drafted.metric(counters[0]) < aborted + 150 and time.monotonic() < deadline:
         time.sleep(0.1)
     assert drafted.metric(counters[0]) >= aborted + 150  # some have ended before
-    lengths = [8, 400] * 16
+    lengths = [8, 400] * 25
     while drafted.metric(counters[1]) < retracted + 50:
         with ThreadPoolExecutor(len(lengths)) as pool:
             asked = zip(PROMPTS, lengths, strict=False)

@@ -76,8 +76,8 @@ def test_a_larger_tree_accepts_more_than_a_chain(kind: str) -> None:
     """A chain is the tree of one child a node."""
     drafter = circuit_drafter(kind)
     with torch.no_grad():
-        chain = decode_with_trees(TARGET, session(drafter), [START], 1200, DRAFTS, 1.0, max_children=1)
-        tree = decode_with_trees(TARGET, session(drafter), [START], 1200, 24, 1.0)
+        chain = decode_with_trees(TARGET, session(drafter), [START], 600, DRAFTS, 1.0, max_children=1)
+        tree = decode_with_trees(TARGET, session(drafter), [START], 600, 24, 1.0)
     assert tree.acceptance_length() > chain.acceptance_length() + 0.2
 
 
