@@ -91,6 +91,12 @@ def nextn(folder: Path) -> Case:
     return Case(made.target, made.plain, made.target, "NEXTN", words, drafts)
 
 
+def with_longer_copies(case: Case, longest: int) -> Case:
+    """The same drafter in drafts of two lengths, with little room for keys."""
+    words = f"{case.words}&copy_tokens={longest}&step_cost={COST.model_dump_json(exclude_none=True)}"
+    return case._replace(words=words, arguments=FEW, lengths=(DRAFTS, longest))
+
+
 def eagle(folder: Path, longest: int = DRAFTS) -> Case:
     """A layer in a directory of its own, one draft vocabulary."""
     target = make_target(folder / "target", seed=3)
@@ -100,10 +106,7 @@ def eagle(folder: Path, longest: int = DRAFTS) -> Case:
     loop, drafts = stepped(target, make_gumiho_of(folder / "gumiho", draft, target), words, longest)
     assert loop.vocabularies is not None
     case = Case(target, target, draft, "EAGLE", words, drafts, frozenset(loop.vocabularies.ids[0].tolist()))
-    if longest == DRAFTS:
-        return case
-    words += f"&copy_tokens={longest}&step_cost={COST.model_dump_json(exclude_none=True)}"
-    return case._replace(words=words, arguments=FEW, lengths=(DRAFTS, longest))
+    return case if longest == DRAFTS else with_longer_copies(case, longest)
 
 
 def eagle3(folder: Path) -> Case:
@@ -150,6 +153,7 @@ CASES: dict[str, Callable[[Path], Case]] = {
     "EAGLE": eagle,
     "EAGLE, longer copies": partial(eagle, longest=LONGER),
     "EAGLE3": eagle3,
+    "EAGLE3, longer copies": lambda folder: with_longer_copies(eagle3(folder), LONGER),
     "STANDALONE": standalone,
 }
 
@@ -221,7 +225,7 @@ def test_up_to_the_longest_text_that_the_server_takes(served: Served) -> None:
 
 def test_retracted_requests(served: Served) -> None:
     if served.case.arguments != FEW:
-        pytest.skip("one case has little room for keys")
+        pytest.skip("cases with longer copies have little room for keys")
     asked = list(zip(repeating(32), [8, 350] * 16, strict=True))
     with ThreadPoolExecutor(len(asked)) as pool:  # SGLang reserves room for the whole of requests that ignore ends
         answers = [pool.submit(served.server.generate, prompt, max_new_tokens=length) for prompt, length in asked]
