@@ -92,12 +92,12 @@ class WorkerLengths:
         made.times_steps = adapts and given is None and device.type == "cpu"
         return made
 
-    def time_steps(self, step: Callable[[int], object], draft: Callable[[int], object], requests: int) -> None:
+    def time_steps(self, step: Callable[[int], object], draft: Callable[[int], object] | None, requests: int) -> None:
         """Measure the cost of decoding steps, unless the user has set ``step_cost``.
 
         Args:
             step: Runs the target for the given number of tokens.
-            draft: Runs the drafter for the given number of requests.
+            draft: Runs the drafter for the given number of requests; None: its time is left out.
             requests: Largest number of requests in a batch.
         """
         if self.times_steps:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from sglang_mtpc.native_lookup import NativePromptLookup
+
 SWITCH = "Switch adaptive runtime state"  # begins SGLang's log line of every change, here of most steps
 
 
@@ -11,24 +13,19 @@ class LongerCopies:
     """Policy of SGLang's adaptive draft length that verifies K tokens, or more where the others are likely copied.
 
     SGLang builds a runtime state for each number, on a GPU with CUDA graphs of its own, and asks for the number of each
-    step before it drafts.  Drafting always runs in the first state; `steps` is raised before the draft is verified.
+    step before it drafts.  Drafting always runs in the first state; the second one is entered to verify a longer draft.
 
     Args:
-        drafts: Tokens K that the drafter drafts.
-        longest: Tokens of a longer draft.
-
-    Attributes:
-        candidate_steps: Both numbers.
-        steps: The number of the current step.
+        lookup: Knows both numbers, and which of them the current step has.
     """
 
-    def __init__(self, drafts: int, longest: int) -> None:
-        self.candidate_steps, self.steps = [drafts, longest], drafts
+    def __init__(self, lookup: NativePromptLookup) -> None:
+        self.lookup, self.candidate_steps = lookup, [lookup.drafts, lookup.longest]
         logging.getLogger("sglang.srt.speculative.eagle_worker_v2").addFilter(_tells_no_switch)
 
     def get_steps_for_batch(self, batch_size: int) -> int:
         """Return the number of the current step."""
-        return self.steps
+        return self.candidate_steps[self.lookup.is_longer]
 
     def on_verify_complete(self, num_correct_drafts_per_req: list[int], batch_size: int) -> int | None:
         """Change nothing: the next number depends on what can be copied."""

@@ -112,7 +112,8 @@ class NativeDraftWorker(EagleDraftWorker):
         lookup: Prompt lookup; None: it is disabled.
         requests: Draft vocabularies of the batch; None: all requests use one.
         metrics: Counts drafts; None: metrics are disabled.
-        lengthen: Enters SGLang's runtime state for longer drafts of a batch of this many requests.
+        lengthen: Enters SGLang's runtime state for longer drafts, until the next step begins, with a batch of this many
+            requests.
     """
 
     head: VocabularyHead | None = None
@@ -197,7 +198,6 @@ class NativeWorker(EagleWorker):
     """SGLang's worker for its own draft layers, as of ``NEXTN``, ``EAGLE`` and ``EAGLE3``."""
 
     draft_worker_class = NativeDraftWorker
-    longer: LongerCopies | None = None  # None: no draft is longer than the drafter's own
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -208,13 +208,11 @@ class NativeWorker(EagleWorker):
         """Capture SGLang's CUDA graphs, also those of longer drafts, and time decoding steps on a CPU."""
         lookup, runner = self._draft_worker.lookup, self.target_worker.model_runner
         if lookup is not None and lookup.longest > lookup.drafts:
-            self.longer = LongerCopies(lookup.drafts, lookup.longest)
-            self.adaptive_controller = AdaptiveController(self, self.longer)
-            self._draft_worker.lengthen = self._lengthen
+            self.adaptive_controller = AdaptiveController(self, LongerCopies(lookup))
+            self._draft_worker.lengthen = self.activate_step_by_batch
         super().init_cuda_graphs(*args, **options)
         if lookup is not None:
-            requests = get_schedule().max_running_requests
-            lookup.lengths.time_steps(make_dummy_step(runner), lambda requests: None, requests)
+            lookup.lengths.time_steps(make_dummy_step(runner), None, get_schedule().max_running_requests)
 
     def build_adaptive_runtime_state(
         self, speculative_num_steps: int, speculative_num_draft_tokens: int, *args: Any, **options: Any
@@ -234,17 +232,11 @@ class NativeWorker(EagleWorker):
             cuda_graph_runner_for_draft_extend=draft.cuda_graph_runner_for_draft_extend,
         )
 
-    def _lengthen(self, requests: int) -> None:
-        """Enter SGLang's runtime state for longer drafts, until the next step begins."""
-        assert self.longer is not None
-        self.longer.steps = self.longer.candidate_steps[-1]
-        self.activate_step_by_batch(requests)
-
     def forward_batch_generation(self, batch: Any, *args: Any, **options: Any) -> Any:
         """Run one step of the scheduler and return SGLang's ``GenerationBatchResult``."""
         worker = self._draft_worker
-        if self.longer is not None:
-            self.longer.steps = self.longer.candidate_steps[0]
+        if worker.lookup is not None:
+            worker.lookup.is_longer = False  # SGLang leaves the state of a longer draft before it drafts again
         if worker.requests is not None:
             worker.head.numbers = worker.requests.numbers[: len(batch.reqs)]  # `choose` writes into this memory
         return super().forward_batch_generation(batch, *args, **options)

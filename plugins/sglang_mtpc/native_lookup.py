@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
-from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ from torch import Tensor
 
 from mtpc.draft import Draft
 from mtpc.draft_length.budget import DraftBudget
-from mtpc.draft_length.choice import best_common_length
 from mtpc.draft_length.cost import DEFAULT_COSTS, StepCost
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.prompt_lookup.table import CopyTable
@@ -87,13 +84,8 @@ class NativePromptLookup:
 
     def _worth_copying(self) -> bool:
         """Return whether copied tokens after the drafter's are worth their verification, if all before are copied."""
-        controller, costs = self.lengths.controller, self.lengths.controller.batch_costs
-        reached = [list(accumulate(proposal.chances, mul)) for proposal in controller.proposals]
-
-        def rate(length: int) -> float:
-            return best_common_length(reached, length, costs, [0.0] * (length + 1), shortest=length).rate
-
-        return rate(self.longest) > rate(self.drafts)
+        rate = self.lengths.controller.rate_of_copies
+        return self.longest > self.drafts and rate(self.longest) > rate(self.drafts)
 
 
 def _tensors(copying: Copying) -> tuple[Tensor, Tensor, Tensor]:

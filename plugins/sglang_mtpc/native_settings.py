@@ -166,5 +166,6 @@ def most_draft_tokens(
 ) -> int | None:
     """Return the most tokens that a step may verify for a request, copied ones included; SGLang sizes memory by it."""
     most, text = original(self, server_args, *args, **options), resolving_view(server_args).speculative_token_map
-    longest = token_map.read(text).copy_tokens if most is not None and is_plugin_token_map(text) else None
-    return most if most is None or longest is None else max(most, 1 + longest)
+    if most is None or not is_plugin_token_map(text):
+        return most
+    return max(most, 1 + (token_map.read(text).copy_tokens or 0))

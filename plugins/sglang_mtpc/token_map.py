@@ -21,8 +21,8 @@ class TokenMap(DraftSettings):
 
     Attributes:
         borrow: Borrowed nodes of a tree (full tree attention), see `mtpc.parallel.borrow`.
-        copy_tokens: Draft tokens of a step that prompt lookup makes longer than those of SGLang's own drafter, see
-            `sglang_mtpc.longer_copies`; None: there are no such steps.
+        copy_tokens: Draft tokens of each request in a step where prompt lookup continues the drafts of SGLang's own
+            drafter, see `sglang_mtpc.longer_copies`; None: there are no such steps.
     """
 
     borrow: Annotated[int, Field(ge=0, le=MAX_TREE_NODES)] = 0

@@ -14,10 +14,15 @@ from mtpc.errors import MTPCError
 
 def resolved(target: Path, *arguments: str, algorithm: str = "MTPC") -> Any:
     """What every way of starting SGLang does first."""
+    return resolving_view(server_args_of(target, *arguments, algorithm=algorithm))
+
+
+def server_args_of(target: Path, *arguments: str, algorithm: str) -> Any:
+    """SGLang's server arguments, resolved."""
     fixed = ("--model-path", str(target), "--device", "cpu", "--speculative-algorithm", algorithm)
     server_args = prepare_server_args([*fixed, *arguments])
     server_args.resolve_once()
-    return resolving_view(server_args)
+    return server_args
 
 
 def refused(part: str, target: Path, *arguments: str, **options: str) -> None:

@@ -16,14 +16,13 @@ from mtpc.target_head.rows import SINGLE_RANK
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from sglang_mtpc.native_settings import check_native, choose_worker
-from tests.sglang_mtpc.resolving import refused, resolved
+from tests.sglang_mtpc.resolving import refused, resolved, server_args_of
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_native import make_eagle
 
 pytestmark = pytest.mark.usefixtures("loaded")
 VOCAB = 258
 CHAIN = ("--speculative-num-steps", "3", "--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", "4")
-EAGLE = ("--device", "cpu", "--speculative-algorithm", "EAGLE")
 RANKINGS = Rankings(6, {"low": Ranking((0, 1, 2)), "high": Ranking((3, 4, 5))})
 VOCABULARIES = DraftVocabularies(RANKINGS, VocabularySettings(size=3))
 
@@ -125,13 +124,9 @@ def test_prompt_lookup_states_the_distributions(target: Path, layer: tuple[str, 
 
 def test_longer_copies_are_reserved(target: Path, layer: tuple[str, str]) -> None:
     from sglang.srt.arg_groups.overrides import max_speculative_num_draft_tokens
-    from sglang.srt.server_args import prepare_server_args
 
     for words, most in (("?copy=true", 4), ("?copy=true&copy_tokens=15", 16)):
-        found = prepare_server_args(
-            [*EAGLE, "--model-path", str(target), *layer, *CHAIN, "--speculative-token-map", words]
-        )
-        found.resolve_once()
+        found = server_args_of(target, *layer, *CHAIN, "--speculative-token-map", words, algorithm="EAGLE")
         assert max_speculative_num_draft_tokens(found) == most
 
 

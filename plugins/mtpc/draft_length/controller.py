@@ -41,7 +41,7 @@ class DraftLengths:
     Where all drafts have one length, call `common_length` before it, then `drafted` or `drafted_trees`.
     `continued` then adds copied tokens to those drafts that prompt lookup proposes as well.
     Where the drafter drafts for some requests only, call `uncopied` before it.
-    `copied` may be called from `add` on.  Call `forget` when requests finish.
+    `copied` and `rate_of_copies` may be called from `add` on.  Call `forget` when requests finish.
 
     Lossless: whether a sampled token is verified depends only on what was known before it was sampled.
 
@@ -258,6 +258,17 @@ class DraftLengths:
                 best_way, (best_length, best_rate) = way, found
         self._record_predictions(self._predicted(best_way[longest], longest), [best_length] * len(self.batch))
         return best_way, best_length
+
+    def rate_of_copies(self, length: int) -> float:
+        """Return the tokens per cost of a step in which this many tokens of each request are copied.
+
+        It is that of a step without drafts where this is higher.
+
+        Args:
+            length: Draft tokens of each request.
+        """
+        free = [0.0] * (length + 1)
+        return best_common_length(self._predicted(0, length), length, self.batch_costs, free, shortest=length).rate
 
     def continued(self, tokens: list[list[int]], longest: int) -> list[list[int]]:
         """Continue each request's draft with proposed tokens where prompt lookup proposes the same ones.

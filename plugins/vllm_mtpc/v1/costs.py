@@ -38,8 +38,7 @@ def measured_costs(
     Returns:
         The costs, the same on all tensor-parallel ranks.
     """
-    first = runner.dtype == torch.bfloat16 and get_tensor_model_parallel_rank() == 0
-    if first and (advice := float32_advice()):
+    if runner.dtype == torch.bfloat16 and get_tensor_model_parallel_rank() == 0 and (advice := float32_advice()):
         logger.warning("%s", advice)
 
     def step(tokens: int) -> None:
