@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn import functional
 from transformers import (
     BartConfig,
     BloomConfig,
@@ -113,6 +115,27 @@ def test_bfloat16_by_one_token_or_many_and_memory(tmp_path: Path) -> None:
     cache = 2 * 2 * SLOTS * 2 * CONTEXT * 4  # keys and values, layers, slots, key heads, positions, head size
     rotary = sum(buffer.nbytes for buffer in model._model.buffers())
     assert model.memory() == 2 * (weights + cache) + rotary and rotary < 100
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_only_a_cpu_without_bfloat16_products_reads_many_tokens_in_float32(
+    slow: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, text = make_target("qwen2"), list(range(1, 9))  # with biases
+    target.save_pretrained(tmp_path)
+    monkeypatch.setattr(language_model, "is_slow_in_bfloat16", lambda: slow)
+    model, near, read, linear = load(tmp_path, dtype=torch.bfloat16), expected(target, [text]), [], functional.linear
+
+    def recorded(x: Tensor, *others: Any) -> Tensor:
+        read.append(x.dtype)
+        return linear(x, *others)
+
+    monkeypatch.setattr(functional, "linear", recorded)
+    assert (model.read([2], [text], [0]) - near).abs().max() < 0.05 * near.abs().max()
+    assert (torch.float32 in read) == slow
+    read.clear()
+    model.read([2], [text[-1:]], [len(text) - 1])
+    assert set(read) == {torch.bfloat16}
 
 
 def save(config: PreTrainedConfig, folder: Path) -> PreTrainedModel:
