@@ -35,9 +35,8 @@ def read_questions(data: Path | None, file: Path, target: Path, count: int) -> l
     else:
         prompts = prompts_of_file(file, target, sys.maxsize)
         questions = [Question(kind, tokens) for kind, asked in groups(prompts.by_kind).items() for tokens in asked]
-        questions = questions if prompts.stop_at_end else []
     if not questions:
-        raise MTPCError(f"{data or file} holds no question for a chat model that is held out from training.")
+        raise MTPCError(f"{data} holds no question that is held out from training.")
     kinds = sorted({question.kind for question in questions})
     return [question for kind in kinds for question in of_kind(questions, kind)[:count]]
 

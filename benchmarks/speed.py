@@ -153,7 +153,7 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add_arguments(parser)
     add = parser.add_argument
     add("--offline", action="store_true", help="the engine alone in a process, without a server (vllm only)")
-    file = 'JSON Lines with "kind" and "user", or Spec-Bench\'s, by its groups (default: those that ship)'
+    file = 'JSON Lines with "kind" and "user" or "text", or Spec-Bench\'s, by its groups (default: those that ship)'
     add("--prompts", type=Path, action="append", default=[], help=file)
     add("--data", type=Path, action="append", default=[], help="conversations, whose held-out questions are asked")
     add("--questions", type=int, default=4, help="of each kind, at most (default: %(default)s)")
