@@ -82,16 +82,22 @@ def check_native(settings: Any, target: Callable[[], Any]) -> None:
             raise MTPCError(NO_OVERLAP)
         CopyTable.of(folder)
         groups = groups | integration_points.NATIVE_COPYING_GROUPS
-    if (longest := values.copy_tokens) is not None:
-        steps = settings.speculative_num_steps
-        if not mixes_prompt_lookup(settings) or algorithm not in ADAPTIVE or longest <= (steps or 0):
-            raise MTPCError(
-                f"{name}, but 'copy_tokens' requires copy=true, one of {_listed(ADAPTIVE)}, and a number above "
-                f"--speculative-num-steps {steps}."
-            )
+    if values.copy_tokens is not None:
+        _check_longer(settings, values.copy_tokens, name)
         groups = groups | integration_points.LONGER_GROUPS
     for problem in integration_points.problems(groups):
         raise MTPCError(problem)
+
+
+def _check_longer(settings: Any, longest: int, name: str) -> None:
+    """Check the settings for longer drafts where prompt lookup continues them, or raise `MTPCError`."""
+    algorithm, steps = _algorithm(settings), settings.speculative_num_steps or 0
+    if algorithm not in ADAPTIVE:
+        raise MTPCError(f"{name}, but only {_listed(ADAPTIVE)} support 'copy_tokens', not {algorithm}.")
+    if not mixes_prompt_lookup(settings):
+        raise MTPCError(f"{name}, but 'copy_tokens' requires copy=true.")
+    if longest <= steps:
+        raise MTPCError(f"{name}, but 'copy_tokens' must be above --speculative-num-steps, which is {steps}.")
 
 
 def mixes_prompt_lookup(settings: Any) -> bool:

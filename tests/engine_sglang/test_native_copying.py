@@ -79,16 +79,17 @@ def stepped(target: Path, drafter: Path, words: str, longest: int = DRAFTS) -> t
     return loop, drafts
 
 
-def nextn(folder: Path) -> Case:
+def nextn(folder: Path, longest: int = DRAFTS) -> Case:
     """The MTP layer in a MiMo checkpoint, draft vocabularies by language."""
     made = make_mimo(folder)
     words = f"{make_vocabulary(folder / 'vocabulary.json', VOCABULARY)}?size={SIZE}&copy=true"
-    loop, drafts = stepped(made.plain, made.drafter, words)
+    loop, drafts = stepped(made.plain, made.drafter, words, longest)
     layer = loop.drafter.autoregressive
     assert layer is not None
     # Both engines set the embedding of the first position to zero.
     layer.register_forward_pre_hook(lambda _, given: (given[0] * (given[2] != 0)[..., None], *given[1:]))
-    return Case(made.target, made.plain, made.target, "NEXTN", words, drafts)
+    case = Case(made.target, made.plain, made.target, "NEXTN", words, drafts)
+    return case if longest == DRAFTS else with_longer_copies(case, longest)
 
 
 def with_longer_copies(case: Case, longest: int) -> Case:
@@ -150,6 +151,7 @@ def standalone(folder: Path) -> Case:
 
 CASES: dict[str, Callable[[Path], Case]] = {
     "NEXTN": nextn,
+    "NEXTN, longer copies": partial(nextn, longest=LONGER),
     "EAGLE": eagle,
     "EAGLE, longer copies": partial(eagle, longest=LONGER),
     "EAGLE3": eagle3,

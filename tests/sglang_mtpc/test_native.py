@@ -78,7 +78,7 @@ def test_all_else_is_sglangs(target: Path, layer: tuple[str, str], token_map: st
         ),
         ("?borrow=2", (), "'borrow' requires a drafter of this project"),
         ("?copy_tokens=8", CHAIN, "'copy_tokens' requires copy=true"),
-        ("?copy=true&copy_tokens=3", CHAIN, "and a number above --speculative-num-steps 3"),
+        ("?copy=true&copy_tokens=3", CHAIN, "must be above --speculative-num-steps, which is 3"),
         ("?copy=true&copy_tokens=1", CHAIN, "greater than or equal to 2"),
         ("?colour=1", (), "colour"),
         ("?language=klingon", (), "unknown language 'klingon'"),
@@ -131,9 +131,9 @@ def test_longer_copies_are_reserved(target: Path, layer: tuple[str, str]) -> Non
 
 
 def test_longer_copies_of_a_whole_draft_model(target: Path) -> None:
-    given = *CHAIN, "--speculative-draft-model-path", str(target)
+    given = target, *CHAIN, "--speculative-draft-model-path", str(target)
     words = ("--speculative-token-map", "?copy=true&copy_tokens=15")
-    refused("one of EAGLE, NEXTN and EAGLE3", target, *given, *words, algorithm="STANDALONE")
+    refused("EAGLE, NEXTN and EAGLE3 support 'copy_tokens', not STANDALONE", *given, *words, algorithm="STANDALONE")
 
 
 def test_overlapping_steps_on_a_gpu(target: Path) -> None:
