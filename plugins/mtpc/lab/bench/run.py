@@ -44,7 +44,7 @@ def run_plan(
         The points, ordered by temperature and batch size as in the plan.
 
     Raises:
-        MTPCError: A server breaks off, or the second one was not started here and counts no draft.
+        MTPCError: A server breaks off, or the second one was not started here and has no drafter.
     """
     models = {name: server.model() for name, server in servers.items()}
     full_length = all(isinstance(prompt, str) for prompt in prompts)
@@ -64,11 +64,11 @@ def run_plan(
         (_, without), (drafter, drafted), *others = measured.items()
         other_points = {name: Point(batch_size, temperature, without, found) for name, found in others}
         point = Point(batch_size, temperature, without, drafted, other_points)
-        is_ours = bool(servers[drafter].command)  # and so has a drafter, for which no draft may be worth its time
-        if not point.drafts.drafts and not is_ours:
+        # A drafter may have found no draft worth its time.
+        if not point.drafts.drafts and not (servers[drafter].command or engine.has_drafter(servers[drafter].url)):
             raise MTPCError(
-                f"{servers[drafter].url} counted no draft: it serves without a drafter, or --engine is not its engine, "
-                "or no draft was worth its time. Start it with a drafter, or give its --engine."
+                f"{servers[drafter].url} serves without a drafter, or --engine is not its engine. "
+                "Start it with a drafter, or give its --engine."
             )
         points.append(point)
     return points

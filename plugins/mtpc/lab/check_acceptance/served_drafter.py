@@ -11,9 +11,11 @@ from pydantic import BaseModel
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated_json
 from mtpc.lab.prove.client import Client
-from mtpc.lab.prove.engine_api import INFORMATION, SGLANG
+from mtpc.lab.prove.engine_api import SGLANG
 from mtpc.lab.servers.prometheus import parse
 from mtpc.lab.servers.server import fetch
+from mtpc.lab.servers.sglang_engine import INFORMATION
+from mtpc.lab.servers.vllm_engine import has_drafter
 from mtpc.methods import DraftMethod, draft_methods, method_of
 from mtpc.methods.drafter import draft_language
 from mtpc.metrics.exporter import INFO
@@ -108,7 +110,7 @@ def _of_vllm(url: str) -> ServedDrafter:
         samples_drafts = info["draft_sample_method"] == "probabilistic"
         copies = info["copy"] == "true"
         return ServedDrafter(info["drafter"], method, int(info["num_drafts"]), copies, info["language"], samples_drafts)
-    if not any(sample.name.startswith("vllm:spec_decode") for sample in samples):
+    if not has_drafter(url):
         raise MTPCError(f"{url} counts no draft tokens: start it with a drafter and without --disable-log-stats.")
     raise MTPCError(f"{url} has no metric {INFO}, so it drafts with a drafter of vLLM's own, {OWN_DRAFTER}")
 

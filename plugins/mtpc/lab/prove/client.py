@@ -12,11 +12,12 @@ from pydantic import BaseModel
 
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated_json
-from mtpc.lab.prove.engine_api import INFORMATION, SGLANG, VLLM, CompletionRequest, Post, TokenIds, TopLogprobs
+from mtpc.lab.prove.engine_api import SGLANG, VLLM, CompletionRequest, Post, TokenIds, TopLogprobs
 from mtpc.lab.servers.connection import Connection, run_concurrently
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.servers.prometheus import parse
 from mtpc.lab.servers.server import Server, fetch
+from mtpc.lab.servers.sglang_engine import INFORMATION
 from mtpc.lab.servers.vllm_engine import vllm_counters
 from mtpc.lab.text.prompts import Prompt
 

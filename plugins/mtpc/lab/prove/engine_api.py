@@ -14,7 +14,6 @@ from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.servers.sglang_engine import read_details
 
 TokenIds = tuple[int, ...]
-INFORMATION = "/get_server_info"  # route that only SGLang has, with its settings
 Post = tuple[str, dict[str, Any]]  # route and JSON
 
 

@@ -62,6 +62,7 @@ class Engine:
         without_plugin: Returns environment variables with which every plugin but this project's is loaded.
         ngram_plugin_reason: Returns why the n-gram drafter needs this project's plugin at given temperatures, as a
             sentence; None where it does not.
+        has_drafter: Returns whether a server at a URL is one of this engine with a drafter of any kind.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Engine:
     clear_history: Callable[[str], None] | None = None
     without_plugin: Callable[[], dict[str, str]] = dict
     ngram_plugin_reason: Callable[[Sequence[float]], str | None] = lambda temperatures: None
+    has_drafter: Callable[[str], bool] = lambda url: False
 
     def as_released(self, settings: ServerSettings, temperatures: Sequence[float]) -> ServerSettings:
         """Return settings without this project's plugin where neither the drafter nor the n-gram drafter needs it.

@@ -6,6 +6,7 @@ a histogram of the number of draft tokens that the steps of a request accepted.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 
+from mtpc.errors import MTPCError
 from mtpc.lab.servers.draft_counters import DraftCounters
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.load import ResponseCounters, run_load
@@ -24,6 +26,7 @@ from mtpc.lab.servers.plugins import without_plugin
 from mtpc.lab.servers.server import fetch
 from mtpc.lab.servers.speculation import speculative_arguments
 
+INFORMATION = "/get_server_info"  # route that only SGLang has, with its settings
 RESERVED = 256  # KV cache slots for the draft tokens of each request: SGLang holds those of two steps
 CORPUS = 1_000_000  # tokens that the n-gram drafter keeps on a CPU: SGLang's default takes gigabytes
 
@@ -101,6 +104,18 @@ def flush_cache(url: str) -> None:
     fetch(f"{url}/flush_cache?timeout=10", timeout=30.0)
 
 
+def has_drafter(url: str) -> bool:
+    """Return whether a server of SGLang has a speculative algorithm; False for one of another engine.
+
+    Args:
+        url: Its address.
+    """
+    try:
+        return bool(json.loads(fetch(f"{url}{INFORMATION}")).get("speculative_algorithm"))
+    except (MTPCError, ValueError):
+        return False
+
+
 GROUPS = ("sglang.srt.plugins", "sglang.srt.platforms")
 DETAILS = ResponseCounters({"return_spec_tokens_details": True}, read_details)
 SGLANG = Engine(
@@ -113,4 +128,5 @@ SGLANG = Engine(
     ngram_obstacle=ngram_obstacle,
     clear_history=flush_cache,
     without_plugin=partial(without_plugin, "SGLANG_PLUGINS", GROUPS, "sglang_mtpc"),
+    has_drafter=has_drafter,
 )

@@ -17,7 +17,8 @@ from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.load import run_offline
 from mtpc.lab.servers.ngram import ngram_config
 from mtpc.lab.servers.plugins import without_plugin
-from mtpc.lab.servers.prometheus import total, totals_by
+from mtpc.lab.servers.prometheus import parse, total, totals_by
+from mtpc.lab.servers.server import fetch
 from mtpc.lab.servers.speculation import speculative_config
 from mtpc.parallel.compiled import has_compiler
 
@@ -92,6 +93,18 @@ def vllm_counters(samples: Sequence[Sample]) -> DraftCounters:
     )
 
 
+def has_drafter(url: str) -> bool:
+    """Return whether a server of vLLM counts draft tokens, be it none so far.
+
+    Args:
+        url: Its address.
+
+    Raises:
+        MTPCError: Nothing answers, or the page of metrics cannot be read.
+    """
+    return any(sample.name.startswith("vllm:spec_decode") for sample in parse(fetch(f"{url}/metrics")))
+
+
 # Endpoint plugins are left out: vLLM loads only those that are named.
 GROUPS = tuple(f"vllm.{name}_plugins" for name in ("general", "io_processor", "platform", "stat_logger"))
 VLLM = Engine(
@@ -102,6 +115,7 @@ VLLM = Engine(
     vllm_environment,
     without_plugin=partial(without_plugin, "VLLM_PLUGINS", GROUPS, "vllm_mtpc"),
     ngram_plugin_reason=ngram_plugin_reason,
+    has_drafter=has_drafter,
 )
 VLLM_OFFLINE = replace(
     VLLM,

@@ -8,6 +8,7 @@ import pytest
 from mtpc.errors import MTPCError
 from mtpc.lab.bench.run import choose_prompts, run_plan
 from mtpc.lab.bench.settings import BenchPlan
+from mtpc.lab.servers import sglang_engine, vllm_engine
 from mtpc.lab.servers.draft_counters import DraftCounters
 from mtpc.lab.servers.engine_registry import find_engine
 from mtpc.lab.servers.load import CompletionParams, Load, ResponseCounters, TimedCompletion, run_load, run_offline
@@ -111,11 +112,26 @@ def test_a_server_that_drafts_nothing_is_not_called_a_drafter() -> None:
     plan = BenchPlan((1,), (0.0,), max_tokens=2, rounds=1, requests=1)
     with serving(drafting=False) as (url, _):
         servers = {name: Server(url, []) for name in ("no drafter", "drafter")}
-        with pytest.raises(MTPCError, match="counted no draft"):
+        with pytest.raises(MTPCError, match="serves without a drafter"):
             run_plan(find_engine("vllm"), servers, ["x"], plan, lambda *_: None)
         started = servers | {"drafter": Server(url, ["vllm", "serve"])}  # which may find no draft worth its time
         (point,) = run_plan(find_engine("vllm"), started, ["x"], plan, lambda *_: None)
     assert point.tokens_per_step == 1
+
+
+def test_a_drafter_that_finds_no_draft_worth_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, counted = BenchPlan((1,), (0.0,), max_tokens=2, rounds=1, requests=1), "vllm:spec_decode_num_drafts_total 0"
+    monkeypatch.setattr(vllm_engine, "fetch", lambda url: f"{counted}\n")
+    with serving(drafting=False) as (url, _):
+        servers = {name: Server(url, []) for name in ("no drafter", "drafter")}
+        (point,) = run_plan(find_engine("vllm"), servers, ["x"], plan, lambda *_: None)
+    assert point.tokens_per_step == 1
+
+
+@pytest.mark.parametrize(("page", "found"), [('{"speculative_algorithm": "EAGLE"}', True), ("{}", False), ("x", False)])
+def test_a_drafter_of_sglang(page: str, found: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sglang_engine, "fetch", lambda url: page)
+    assert find_engine("sglang").has_drafter("http://x") is found
 
 
 def test_text_is_completed_to_its_full_length_and_answers_to_a_chat_are_not() -> None:
