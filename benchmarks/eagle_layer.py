@@ -1,12 +1,13 @@
-r"""Make an EAGLE layer of a Llama out of its FastMTP drafter, in the layout that engines serve as their own `eagle`.
+r"""Train an EAGLE layer for a target, in the layout that engines serve as their own `eagle`.
 
     python -m benchmarks.eagle_layer --target runs/smollm2 --drafter weights/smollm2-fastmtp --data runs/data \
         --minutes 15 --out runs/eagle
 
-EAGLE has no norm in front of the projection, of the layer, or behind it.  The drafter's norms are folded into the
-matrices around them, as if every vector had the average size of the first conversations'.  Training then repairs what
-this changes.  `OUT/vllm` and `OUT/sglang` hold the same layer: SGLang's has a bias of zero, and its architecture has
-another name.
+The layer starts from that of a FastMTP drafter, or from the target's last one.  EAGLE has no norm in front of the
+projection, of the layer, or behind it.  The norms are folded into the matrices around them, as if every vector had the
+average size of the first conversations'.  Training then repairs what this changes.  The layer is a Llama's, whatever
+the target's are: engines know EAGLE's layers of no other type.  `OUT/vllm` and `OUT/sglang` hold the same layer:
+SGLang's has a bias of zero, and its architecture has another name.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from benchmarks.arguments import one_sentence
+from mtpc.autoregressive.config import SHARED_KEYS
 from mtpc.autoregressive.layer import DraftLayers
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
@@ -31,6 +33,7 @@ from mtpc.lab.output_paths import check_new_folder
 from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
 from mtpc.lab.text.conversations import file_digest, read_conversations
 from mtpc.lab.training.hidden_states import HiddenStateCache
+from mtpc.lab.training.initialization import start_from_target
 from mtpc.lab.training.recipes.gumiho_recipe import GumihoRecipe, config_for
 from mtpc.lab.training.settings import GumihoSettings
 from mtpc.lab.training.trainer import Trainer, train_on
@@ -44,9 +47,9 @@ class EagleRecipe(GumihoRecipe):
     """Recipe of layers without outer norms and without a bias, which start from a normed layer."""
 
     def _initialize(self, drafter: Drafter) -> None:
-        assert self.start is not None
-        layers, trained = drafter.autoregressive, self.start.autoregressive
+        layers = drafter.autoregressive
         assert isinstance(layers, DraftLayers)
+        trained = self._normed(layers) if self.start is None else self.start.autoregressive
         if not isinstance(trained, DraftLayers) or not trained.config.normed:
             raise MTPCError("--drafter must name a FastMTP drafter.")
         if trained.config.layer != "llama" or len(trained.blocks) != 1:
@@ -54,6 +57,12 @@ class EagleRecipe(GumihoRecipe):
         hidden, tokens, _, head, _ = next(iter(self.batch(0).micro_batches))
         after = head.embed(tokens[:, 1 : hidden.shape[1]])
         fold_norms(layers, trained, after.float().cpu(), hidden[:, :-1].float().cpu())
+
+    def _normed(self, layers: DraftLayers) -> DraftLayers:
+        """Return the layer that a FastMTP drafter of this target would start its training from."""
+        normed = DraftLayers(layers.config.model_copy(update={"normed": True}))
+        start_from_target(normed, self.target.model)
+        return normed
 
     def optimizers(self, drafter: Drafter) -> list[torch.optim.Optimizer]:
         """Return optimizers for everything but the bias, which vLLM's layer does not have."""
@@ -109,19 +118,20 @@ def fold_norms(layers: DraftLayers, trained: DraftLayers, embeddings: Tensor, st
     layers.blocks[0].load_state_dict(weights)
 
 
-def write_layer(folder: Path, engine: str, layers: DraftLayers, target: dict[str, Any]) -> None:
+def write_layer(folder: Path, engine: str, layers: DraftLayers, dtype: str) -> None:
     """Write a layer in EAGLE's layout.
 
     Args:
         folder: To write.
         engine: vllm or sglang.
         layers: One layer without outer norms.
-        target: The target's config.json.
+        dtype: The target's.
     """
     folder.mkdir(parents=True)
-    config = {**target, "architectures": [ARCHITECTURES[engine]], "num_hidden_layers": 1}
-    if engine == "sglang":  # it replaces the layer's embedding and its head, and fails if they are one module
-        config["tie_word_embeddings"] = False
+    config = {key: getattr(layers.config, key) for key in SHARED_KEYS}
+    # SGLang replaces the layer's embedding and its head, and fails if they are one module.
+    config |= {"tie_word_embeddings": False, "architectures": [ARCHITECTURES[engine]]}
+    config |= {"model_type": "llama", "dtype": dtype}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     of_state, of_token = layers.input_proj.weight.detach().chunk(2, 1)  # EAGLE's reads the embedding first
     tensors = {f"layers.0.{name}": tensor.contiguous() for name, tensor in layers.blocks[0].state_dict().items()}
@@ -136,7 +146,7 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--target", type=Path, required=True)
-    add("--drafter", type=Path, required=True, help="FastMTP drafter of this target")
+    add("--drafter", type=Path, help="FastMTP drafter of this target (default: start from the target's last layer)")
     add("--data", type=Path, required=True, help="folder of `mtpc distill`")
     add("--states", type=Path, help="folder that keeps the target's hidden states, as in `mtpc train`")
     add("--minutes", type=float, default=15, help="of training (default: %(default)s)")
@@ -156,19 +166,20 @@ def main(given: Sequence[str] | None = None) -> None:
         steps=DRAFTS - 1, positions=1, regression=0.0, classification=1.0, beta=0.6, epochs=arguments.epochs, batch=8,
         micro_batch=4, learning_rate=2e-4, optimizer="muon", starts=0.5, head_rows=6144,
     )  # fmt: skip
-    config = config_for(target.model.config, None, num_hidden_layers=1, normed=False, steps=DRAFTS - 1)
+    own = {"layer": "llama", "attention_bias": False, "num_hidden_layers": 1, "normed": False, "steps": DRAFTS - 1}
+    config = config_for(target.model.config, None, **own)
     learnt = [conversation for conversation in read_conversations(arguments.data) if not conversation.heldout]
     states = None if arguments.states is None else HiddenStateCache(arguments.states, target)
-    start = load_drafter(arguments.drafter, target.facts)
+    start = None if arguments.drafter is None else load_drafter(arguments.drafter, target.facts)
     recipe = EagleRecipe(target, learnt, {"eagle": config}, settings, start=start, states=states)
     trainer = Trainer(recipe, minutes=arguments.minutes)
     train_on(Console(), trainer)
     layers = trainer.learners[0].model.autoregressive
     assert isinstance(layers, DraftLayers)
-    stated = json.loads((arguments.target / "config.json").read_text())
+    dtype = json.loads((arguments.target / "config.json").read_text())["dtype"]
     facts = {"data_sha256": file_digest(arguments.data), "training": trainer.facts(trainer.learners[0])}
     for engine in ARCHITECTURES:
-        write_layer(arguments.out / engine, engine, layers, stated)
+        write_layer(arguments.out / engine, engine, layers, dtype)
         provenance.write(arguments.out / engine, target=arguments.target.name, **facts)
 
 
