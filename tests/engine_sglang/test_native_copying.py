@@ -226,8 +226,8 @@ def test_up_to_the_longest_text_that_the_server_takes(served: Served) -> None:
 
 
 def test_retracted_requests(served: Served) -> None:
-    if served.case.arguments != FEW:
-        pytest.skip("cases with longer copies have little room for keys")
+    if served.case.arguments != FEW or served.case.algorithm == "NEXTN":
+        pytest.skip("cases with longer copies have little room for keys, which the short texts of NEXTN's do not fill")
     asked = list(zip(repeating(32), [8, 350] * 16, strict=True))
     with ThreadPoolExecutor(len(asked)) as pool:  # SGLang reserves room for the whole of requests that ignore ends
         answers = [pool.submit(served.server.generate, prompt, max_new_tokens=length) for prompt, length in asked]
