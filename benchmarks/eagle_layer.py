@@ -3,11 +3,12 @@ r"""Train an EAGLE layer for a target, in the layout that engines serve as their
     python -m benchmarks.eagle_layer --target runs/smollm2 --drafter weights/smollm2-fastmtp --data runs/data \
         --minutes 15 --out runs/eagle
 
-The layer starts from that of a FastMTP drafter, or from the target's last one.  EAGLE has no norm in front of the
-projection, of the layer, or behind it.  The norms are folded into the matrices around them, as if every vector had the
-average size of the first conversations'.  Training then repairs what this changes.  The layer is a Llama's, whatever
-the target's are: engines know EAGLE's layers of no other type.  `OUT/vllm` and `OUT/sglang` hold the same layer:
-SGLang's has a bias of zero, and its architecture has another name.
+Without a FastMTP drafter the layer starts as the linear map to the target's next state.  With one it starts from that
+drafter's layer, although EAGLE has no norm in front of the projection, of the layer, or behind it: the norms are folded
+into the matrices around them, as if every vector had the average size of the first conversations'.  Training then
+repairs what this changes.  The layer is a Llama's, whatever the target's are: engines know EAGLE's layers of no other
+type.  `OUT/vllm` and `OUT/sglang` hold the same layer: SGLang's has a bias of zero, and its architecture has another
+name.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,35 +41,63 @@ from mtpc.lab.training.trainer import Trainer, train_on
 from mtpc.methods.drafter import Drafter, load_drafter
 
 DRAFTS = 4
+MAPPED = 32  # batches of conversations from which the linear map is fitted
+RIDGE = 1e-3  # added to its normal equations, relative to the size of each input
 ARCHITECTURES = {"vllm": "LlamaForCausalLM", "sglang": "LlamaForCausalLMEagle"}  # vLLM adds its own prefix
 
 
 class EagleRecipe(GumihoRecipe):
-    """Recipe of layers without outer norms and without a bias, which start from a normed layer."""
+    """Recipe of layers without outer norms and without a bias."""
 
     def _initialize(self, drafter: Drafter) -> None:
         layers = drafter.autoregressive
         assert isinstance(layers, DraftLayers)
-        trained = self._normed(layers) if self.start is None else self.start.autoregressive
+        if self.start is None:
+            start_from_target(layers, self.target.model)
+            map_to_next_states(layers, self._read())
+            return
+        trained = self.start.autoregressive
         if not isinstance(trained, DraftLayers) or not trained.config.normed:
             raise MTPCError("--drafter must name a FastMTP drafter.")
         if trained.config.layer != "llama" or len(trained.blocks) != 1:
             raise MTPCError("--drafter must have one layer, of type 'llama'.")
-        hidden, tokens, _, head, _ = next(iter(self.batch(0).micro_batches))
-        after = head.embed(tokens[:, 1 : hidden.shape[1]])
-        fold_norms(layers, trained, after.float().cpu(), hidden[:, :-1].float().cpu())
+        embeddings, states = next(self._read())
+        fold_norms(layers, trained, embeddings, states[:, :-1])
 
-    def _normed(self, layers: DraftLayers) -> DraftLayers:
-        """Return the layer that a FastMTP drafter of this target would start its training from."""
-        normed = DraftLayers(layers.config.model_copy(update={"normed": True}))
-        start_from_target(normed, self.target.model)
-        return normed
+    def _read(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield embeddings [B, T - 1, d] of the tokens after the first T - 1 positions, and the states [B, T, d]."""
+        for update in range(min(MAPPED, len(self._plan))):
+            for hidden, tokens, _, head, _ in self.batch(update).micro_batches:
+                yield head.embed(tokens[:, 1 : hidden.shape[1]]).float().cpu(), hidden.float().cpu()
 
     def optimizers(self, drafter: Drafter) -> list[torch.optim.Optimizer]:
         """Return optimizers for everything but the bias, which vLLM's layer does not have."""
         assert isinstance(drafter.autoregressive, DraftLayers)
         drafter.autoregressive.input_proj.bias.requires_grad_(False)
         return super().optimizers(drafter)
+
+
+@torch.no_grad()
+def map_to_next_states(layers: DraftLayers, read: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Make the projection the best linear map to the target's next state; the decoder layer adds nothing at first.
+
+    Args:
+        layers: One layer without outer norms, written in place.
+        read: Embeddings of the token after each position but the last, [B, T - 1, d], and the target's states,
+            [B, T, d], zero where a text has ended.
+    """
+    size = layers.config.hidden_size
+    products, crossed = torch.zeros(2 * size, 2 * size).double(), torch.zeros(2 * size, size).double()
+    for embeddings, states in read:
+        following = states[:, 1:]
+        given = torch.cat([states[:, :-1], embeddings], -1)[following.any(-1)].double()
+        products += given.T @ given
+        crossed += given.T @ following[following.any(-1)].double()
+    products.diagonal().mul_(1 + RIDGE)
+    layers.input_proj.weight.copy_(torch.linalg.solve(products, crossed).T)
+    layers.input_proj.bias.zero_()
+    for name in ("self_attn.o_proj", "mlp.down_proj"):
+        layers.blocks[0].get_parameter(f"{name}.weight").zero_()
 
 
 @torch.no_grad()
@@ -146,7 +175,7 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--target", type=Path, required=True)
-    add("--drafter", type=Path, help="FastMTP drafter of this target (default: start from the target's last layer)")
+    add("--drafter", type=Path, help="FastMTP drafter of this target to start from")
     add("--data", type=Path, required=True, help="folder of `mtpc distill`")
     add("--states", type=Path, help="folder that keeps the target's hidden states, as in `mtpc train`")
     add("--minutes", type=float, default=15, help="of training (default: %(default)s)")

@@ -45,6 +45,18 @@ def test_folded_norms_are_those_of_the_vectors_that_they_were_measured_on(
     assert not torch.allclose(layers(*other, at), normed(*other, at), atol=0.1)
 
 
+def test_the_map_to_the_next_state_is_found_and_texts_that_have_ended_do_not_count(layers: DraftLayers) -> None:
+    expected = torch.randn(SIZE, 2 * SIZE) / SIZE
+    embeddings, states = torch.randn(8, 40, SIZE), torch.randn(8, 41, SIZE)
+    for place in range(40):
+        states[:, place + 1] = torch.cat([states[:, place], embeddings[:, place]], -1) @ expected.T
+    states[:4, 20:] = 0
+    eagle_layer.map_to_next_states(layers, [(embeddings[::2], states[::2]), (embeddings[1::2], states[1::2])])
+    torch.testing.assert_close(layers.input_proj.weight, expected, atol=0.02, rtol=0)
+    after = layers(embeddings, states[:, :-1], torch.arange(40)[None])
+    torch.testing.assert_close(after[4:], states[4:, 1:], atol=0.05, rtol=0)
+
+
 def test_the_layer_is_written_in_eagles_layout(model: PreTrainedModel, layers: DraftLayers, tmp_path: Path) -> None:
     eagle_layer.fold_norms(layers, make_layer(model), *torch.randn(2, 1, 4, SIZE))
     model.save_pretrained(tmp_path / "target")
