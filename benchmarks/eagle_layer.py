@@ -89,10 +89,10 @@ def map_to_next_states(layers: DraftLayers, read: Iterable[tuple[Tensor, Tensor]
     size = layers.config.hidden_size
     products, crossed = torch.zeros(2 * size, 2 * size).double(), torch.zeros(2 * size, size).double()
     for embeddings, states in read:
-        following = states[:, 1:]
-        given = torch.cat([states[:, :-1], embeddings], -1)[following.any(-1)].double()
+        goes_on = states[:, 1:].any(-1)
+        given = torch.cat([states[:, :-1], embeddings], -1)[goes_on].double()
         products += given.T @ given
-        crossed += given.T @ following[following.any(-1)].double()
+        crossed += given.T @ states[:, 1:][goes_on].double()
     products.diagonal().mul_(1 + RIDGE)
     layers.input_proj.weight.copy_(torch.linalg.solve(products, crossed).T)
     layers.input_proj.bias.zero_()

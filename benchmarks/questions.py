@@ -32,11 +32,11 @@ def read_questions(data: Path | None, file: Path, target: Path, count: int) -> l
     if data is not None:
         conversations = (one for one in read_conversations(data) if one.heldout)
         questions = [Question(KINDS.get(one.kind, one.kind), list(one.tokens[: one.start])) for one in conversations]
+        if not questions:
+            raise MTPCError(f"{data} holds no question that is held out from training.")
     else:
         prompts = prompts_of_file(file, target, sys.maxsize)
         questions = [Question(kind, tokens) for kind, asked in groups(prompts.by_kind).items() for tokens in asked]
-    if not questions:
-        raise MTPCError(f"{data} holds no question that is held out from training.")
     kinds = sorted({question.kind for question in questions})
     return [question for kind in kinds for question in of_kind(questions, kind)[:count]]
 
