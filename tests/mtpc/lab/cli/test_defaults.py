@@ -74,7 +74,7 @@ def test_the_byte_target_is_made_by_default_as_the_first_stage_of_the_one_that_s
 
 def test_circuits_are_trained_by_default_as_the_readme_says() -> None:
     found = defaults_of(mtpc.train)
-    assert (found["rank"], found["trunk_size"]) == (16, 768)
+    assert (found["rank"], found["trunk_size"]) == ((16,), 768)
 
 
 def test_options_allow_as_many_drafts_as_drafters() -> None:

@@ -83,6 +83,21 @@ def test_provenance_has_the_figures_that_evaluate_prints(
     assert {"all T=1", "all T=0", "all T=1, real loop"} < set(results[names[0]])
 
 
+def test_one_training_compares_circuits_ranks_and_numbers_of_lora_layers(folders: Path, tmp_path: Path) -> None:
+    options = ("--circuits", "ff,cp", "--windows", "3", "--rank", "2,3", "--lora-layers", "0,1", *CIRCUITS[-4:])
+    source = ("--target", folders / "target", "--corpus", folders / "corpus", "--out", tmp_path)
+    trained = run("train", "mtpc", *source, *options, *SHORT[:6], "--prompts", "0")
+    assert trained.exit_code == 0, trained.output
+    made = {each.name: load_drafter(each, Target(SIZE, VOCAB)).config for each in tmp_path.iterdir()}
+    ranks = {"mtpc-ff-n3": 1, "mtpc-cp-n3-r2": 2, "mtpc-cp-n3-r3": 3}
+    layers = {"": 0, "-lora1": 1}
+    assert {name: config.rank for name, config in made.items()} == {
+        name + suffix: rank for name, rank in ranks.items() for suffix in layers
+    }
+    for name, config in made.items():
+        assert (config.lora is not None) == name.endswith("-lora1")
+
+
 def test_a_byte_circuit_spells_the_tokens_of_its_targets_tokenizer(folders: Path, tmp_path: Path) -> None:
     """Trained and scored as any other; with another tokenizer it is refused."""
     target, given = tmp_path / "target", ("--data", folders / "data")

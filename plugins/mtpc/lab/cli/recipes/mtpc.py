@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,9 +22,6 @@ from mtpc.lab.options.numbers import (
 from mtpc.lab.options.paths import config_folder, folder_to_write, model_folder, model_folders, published_folder
 from mtpc.lab.options.settings import option_names, refuse_options, with_settings
 from mtpc.lab.training.settings import CircuitSettings, ConversationCircuitSettings
-
-if TYPE_CHECKING:
-    from mtpc.methods.mtpc import MTPCConfig
 
 MARKOV = "markov"
 ON_CORPUS = {"corpus", "prompts"} | option_names(CircuitSettings) - option_names(ConversationCircuitSettings)
@@ -48,7 +46,9 @@ def train(
     out: Annotated[
         Path,
         typer.Option(
-            callback=folder_to_write, help="Folder for the checkpoints, as OUT/PREFIX-CIRCUIT-nWINDOW[-loraLAYERS]."
+            callback=folder_to_write,
+            help="Folder for the checkpoints, as OUT/PREFIX-CIRCUIT-nWINDOW[-rRANK][-loraLAYERS], the rank where "
+            "several are given.",
         ),
     ] = Path("runs"),
     prefix: Annotated[
@@ -71,7 +71,14 @@ def train(
             help="Windows n to train, one drafter each; a drafter drafts n - 1 tokens.",
         ),
     ] = (8,),
-    rank: Annotated[int, typer.Option(min=1, max=4096, help="Mixture components per position; ff always has 1.")] = 16,
+    rank: Annotated[
+        Sequence[int],
+        typer.Option(
+            metavar="8,16,...",
+            parser=NumberList(Bounds(1, 4096)),
+            help="Mixture components per position, one drafter for each number; ff and markov always have 1.",
+        ),
+    ] = (16,),
     markov_rank: Annotated[int, typer.Option(min=1, max=4096, help="Rank of the bias of markov.")] = 256,
     leaves: Annotated[
         Literal["shared", "table", "target"] | None,
@@ -109,14 +116,14 @@ def train(
         ),
     ] = None,
     lora_layers: Annotated[
-        int,
+        Sequence[int],
         typer.Option(
-            min=0,
-            max=64,
+            metavar="0,1,...",
+            parser=NumberList(Bounds(0, 64)),
             help="Train LoRA adapters on the target's last layers as well, whose output the circuit then reads: the "
-            "number of layers, 1, 2 or 4 in MTPC; 0 is none.",
+            "number of layers, 1, 2 or 4 in MTPC, one drafter for each number; 0 is none.",
         ),
-    ] = 0,
+    ] = (0,),
     lora_rank: Annotated[int, typer.Option(min=1, max=4096, help="Rank of the LoRA adapters.")] = 16,
     *,
     settings: CircuitSettings,
@@ -159,6 +166,8 @@ def train(
     ```
     """
     from mtpc.autoregressive.lora import lora_of
+    from mtpc.circuits import allowed_rank
+    from mtpc.files.config_model import validated
     from mtpc.lab.cli.train_and_score import train_and_score
     from mtpc.lab.evaluation.prompts import Prompts, corpus_prompts, heldout_questions
     from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
@@ -169,6 +178,7 @@ def train(
     from mtpc.lab.training.recipes.conversation_circuit_recipe import ConversationCircuitRecipe
     from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe
     from mtpc.methods.drafter import load_drafter
+    from mtpc.methods.mtpc import MTPCConfig
 
     if data is None:
         refuse_options(invocation, ON_CONVERSATIONS, "without --data")
@@ -180,7 +190,6 @@ def train(
     conversations = [] if data is None else list(read_conversations(data))
     device = default_device()
     frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
-    suffix = f"-lora{lora_layers}" if lora_layers else ""
     shared = {
         "hidden_size": frozen.facts.hidden_size,
         "vocab_size": frozen.facts.vocab_size,
@@ -190,13 +199,18 @@ def train(
         "sum_features": sum_features,
         "trunk_size": trunk_size,
         "token_input": data is not None if token_input is None else token_input,
-        "lora": lora_of(frozen.model.config, lora_layers, lora_rank) if lora_layers else None,
     }
-    configs = {
-        f"{prefix}-{circuit}-n{window}{suffix}": _config(circuit, window, rank, markov_rank, shared)
-        for circuit in circuits
-        for window in windows
-    }
+    configs = {}
+    for circuit, window, components, layers in itertools.product(circuits, windows, rank, lora_layers):
+        kind, bias = ("ff", markov_rank) if circuit == MARKOV else (circuit, 0)
+        components = allowed_rank(kind, components)
+        name = f"{prefix}-{circuit}-n{window}"
+        name += f"-r{components}" if len(rank) > 1 and kind != "ff" else ""
+        name += f"-lora{layers}" if layers else ""
+        lora = lora_of(frozen.model.config, layers, lora_rank) if layers else None
+        own = {"circuit": kind, "window": window, "rank": components, "markov_rank": bias, "lora": lora}
+        where = f"the drafter of --circuits {circuit} and --windows {window}"
+        configs[name] = validated(MTPCConfig, own | shared, where)
     recipe: DrafterRecipe
     heldout: Prompts | None
     if text is not None:
@@ -215,17 +229,6 @@ def train(
         asked, facts = heldout_questions(conversations, questions), {"data_sha256": file_digest(data)}
         heldout = asked if any(asked.by_kind.values()) else None
     train_and_score(recipe, target, lambda name: out / name, facts, heldout, resume, minutes)
-
-
-def _config(circuit: str, window: int, rank: int, markov_rank: int, shared: dict[str, Any]) -> MTPCConfig:
-    """Return the checked configuration of one drafter."""
-    from mtpc.circuits import allowed_rank
-    from mtpc.files.config_model import validated
-    from mtpc.methods.mtpc import MTPCConfig
-
-    kind, markov = ("ff", markov_rank) if circuit == MARKOV else (circuit, 0)
-    values = {"circuit": kind, "window": window, "rank": allowed_rank(kind, rank), "markov_rank": markov, **shared}
-    return validated(MTPCConfig, values, f"the drafter of --circuits {circuit} and --windows {window}")
 
 
 def convert(
