@@ -47,8 +47,8 @@ def train(
         Path,
         typer.Option(
             callback=folder_to_write,
-            help="Folder for the checkpoints, as OUT/PREFIX-CIRCUIT-nWINDOW[-rRANK][-loraLAYERS], the rank where "
-            "several are given.",
+            help="Folder for the checkpoints, as OUT/PREFIX-CIRCUIT-nWINDOW. -rRANK follows where several ranks are "
+            "given, and -loraLAYERS where there are LoRA layers.",
         ),
     ] = Path("runs"),
     prefix: Annotated[
