@@ -143,9 +143,9 @@ def train(
 ) -> None:
     """Train circuits that draft a window of tokens in one pass (MTPC, arXiv 2511.11346).
 
-    Several circuits and windows train on the same batches, so that they share the target's passes and can be compared.
-    The provenance.json of each checkpoint holds the expected acceptance rates on held-out text that `mtpc evaluate`
-    prints.
+    Several circuits, windows, ranks and numbers of LoRA layers train on the same batches, so that they share the
+    target's passes and can be compared. The provenance.json of each checkpoint holds the expected acceptance rates on
+    held-out text that `mtpc evaluate` prints.
 
     A byte-level target is trained for on a corpus, with --updates, --texts and --positions. A chat model with subword
     tokens is trained for on its conversations (--data), with --epochs, --batch and the options after them. Its circuits
@@ -158,8 +158,8 @@ def train(
     # Train four drafters, and compare them.
     mtpc train mtpc --target runs/byte-target --circuits cp,hmm --windows 8,16
 
-    # Adapt the target's last layer as well.
-    mtpc train mtpc --target weights/byte-target --lora-layers 1
+    # Compare a circuit without and with LoRA on the target's last layer.
+    mtpc train mtpc --target weights/byte-target --lora-layers 0,1
 
     # Train for a chat model.
     mtpc train mtpc --target runs/smollm2 --data runs/data --circuits ff,hmm
