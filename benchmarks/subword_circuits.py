@@ -1,6 +1,7 @@
 """Circuits and Markov heads of a chat model beside each other: acceptance, weights read, and dead components.
 
-    python -m benchmarks.subword_circuits DIR... --target DIR (--data DIR | --prompts FILE) [--vocabulary FILE]
+    python -m benchmarks.subword_circuits DIR... --target DIR (--data DIR | --prompts FILE | --corpus DIR)
+        [--vocabulary FILE]
 
 Nothing is trained.  The target answers held-out questions, and the expected acceptance of each checkpoint along the
 answers is computed in closed form, as `mtpc evaluate` does.  Bytes are those of the weights that one draft reads, in
@@ -11,8 +12,8 @@ A Markov head is listed twice: with all tokens, and with the --candidates tokens
 without the bias, as block drafters with a candidate lattice have it (LiLiCorr, arXiv 2608.20530).  The bias of the
 candidates alone is read, but a token outside them is never drafted.
 
-Acceptance along a long context needs answers that long: --length 2100.  Its columns are positions of the text, from one
-border to the next.
+Columns along the context are positions of the text, from one border to the next.  --corpus measures them on one kind of
+text: held-out documents, each with its last tokens before one place as a prompt, to each border (--length 60).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from rich.console import Console
 from torch import Tensor
@@ -32,6 +34,7 @@ from benchmarks.arguments import one_sentence
 from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.autoregressive.lora import ADAPTED_MODULES
 from mtpc.draft import DraftContext
+from mtpc.errors import MTPCError
 from mtpc.files import provenance
 from mtpc.lab.evaluation.acceptance import counts_along
 from mtpc.lab.evaluation.prompts import Prompts, check_prompts, heldout_questions, prompts_of_file
@@ -39,7 +42,9 @@ from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import TextFeatures, generate_texts, text_features
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget, check_state, state_below
+from mtpc.lab.text.chat_template import load_tokenizer
 from mtpc.lab.text.conversations import read_conversations
+from mtpc.lab.text.corpus import Corpus
 from mtpc.lab.training.load_balance import ComponentUsage
 from mtpc.lab.training.recipes.conversation_circuit_loss import WindowBatch, component_usage
 from mtpc.methods.drafter import Drafter, load_drafter
@@ -51,6 +56,9 @@ from mtpc.vocabulary.formats import read_rankings
 
 BYTES, MEGA = 2, 1e6
 BORDERS = (128, 512, 1024, 2048)  # of the context, in tokens
+SKIPPED = 1000  # bytes at the start of a document: title and license
+MIN_PROMPT = 2  # tokens
+BYTES_PER_TOKEN = 8  # at most, over a long text
 
 
 class Contestant(NamedTuple):
@@ -125,6 +133,39 @@ def draft_bytes(drafter: Drafter, head: SharedHead) -> int:
     return BYTES * (read + through_head * head.rows.numel())
 
 
+def context_prompts(corpus: Corpus, target: Path, count: int, length: int) -> Prompts:
+    """Return the last tokens before one place of held-out documents, so that an output ends at each border.
+
+    Args:
+        corpus: Corpus of `mtpc corpus`.
+        target: Folder of the target, whose tokenizer reads the documents.
+        count: Documents of each kind, the first that are long enough.
+        length: Tokens of the output that follows.
+
+    Raises:
+        MTPCError: The output is too long for the first border, or no document is long enough.
+    """
+    tokenizer, tokens = load_tokenizer(target), corpus.tokens("heldout")
+    sizes, by_kind = [border - length for border in BORDERS], dict[str, list[list[int]]]()
+    if sizes[0] < MIN_PROMPT:
+        raise MTPCError(f"--length must be at most {BORDERS[0] - MIN_PROMPT} with --corpus, but is {length}.")
+    for kind in corpus.kinds():
+        found: list[list[int]] = []
+        for document in corpus.documents:
+            if document.split != "heldout" or document.kind != kind or len(found) == count:
+                continue
+            read = tokens[document.offset + SKIPPED : document.offset + document.length]
+            text = read[: BYTES_PER_TOKEN * sizes[-1]].astype(np.uint8).tobytes().decode("utf-8", "ignore")
+            ids: list[int] = tokenizer(text, add_special_tokens=False).input_ids[: sizes[-1]]
+            if len(ids) == sizes[-1]:
+                found.append(ids)
+        for size in sizes:
+            by_kind[f"{kind}, {size}"] = [ids[-size:] for ids in found]
+    if not any(by_kind.values()):
+        raise MTPCError(f"{corpus.folder} holds out no document of {sizes[-1]} tokens; use a larger corpus.")
+    return Prompts(by_kind, stop_at_end=False)
+
+
 def acceptance_by_context(texts: Sequence[TextFeatures], accept: Sequence[Tensor]) -> dict[str, float | None]:
     """Return the acceptance length of steps that start at each range of positions, all equally weighted.
 
@@ -196,6 +237,15 @@ def measure(
     return rows
 
 
+def prompts_of(chosen: argparse.Namespace) -> Prompts:
+    """Return the prompts that the arguments name."""
+    if chosen.data is not None:
+        return heldout_questions(list(read_conversations(chosen.data)), chosen.count)
+    if chosen.corpus is not None:
+        return context_prompts(Corpus(chosen.corpus), chosen.target, chosen.count, chosen.length)
+    return prompts_of_file(chosen.prompts, chosen.target, chosen.count)
+
+
 def table(rows: Sequence[dict[str, Any]], temperatures: Sequence[float]) -> Table:
     """Return one row for each checkpoint."""
     contexts = [f"to {border}" for border in BORDERS]
@@ -222,7 +272,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--data", type=Path, help="held-out questions of these conversations")
     source.add_argument("--prompts", type=Path, help="a JSON Lines file of prompts")
-    parser.add_argument("--count", type=int, default=16, help="prompts of each kind")
+    source.add_argument("--corpus", type=Path, help="held-out documents of `mtpc corpus`, cut for each border")
+    parser.add_argument("--count", type=int, default=16, help="prompts of each kind; with --corpus, documents")
     parser.add_argument("--length", type=int, default=128, help="most tokens of an answer")
     parser.add_argument("--temperatures", type=lambda text: [float(each) for each in text.split(",")], default="1,0")
     parser.add_argument("--vocabulary", type=Path, help="rankings to draft from, see `mtpc vocab build`")
@@ -241,11 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     contestants = [
         each for folder in chosen.drafters for each in contestants_of(folder, target, head, chosen.candidates)
     ]
-    prompts = (
-        heldout_questions(list(read_conversations(chosen.data)), chosen.count)
-        if chosen.data is not None
-        else prompts_of_file(chosen.prompts, chosen.target, chosen.count)
-    )
+    prompts = prompts_of(chosen)
     rows = measure(target, contestants, prompts, chosen.length, chosen.temperatures)
     Console(width=200).print(table(rows, chosen.temperatures).to_markdown(), markup=False)
     if chosen.out is not None:
