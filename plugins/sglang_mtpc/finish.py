@@ -1,7 +1,8 @@
 """End of a completion at the token where it would end without speculative decoding.
 
-SGLang searches stop strings in all tokens of a step at once.  Of several matches it takes the first of the request's
-list instead of the first in the completion.  A match that ends beyond `max_new_tokens` would also cut the completion.
+SGLang searches stop strings in all tokens of a decoding step at once.  Of several matches it takes the first of the
+request's list instead of the first in the completion.  A match that ends beyond `max_new_tokens` would also cut the
+completion.
 """
 
 from __future__ import annotations

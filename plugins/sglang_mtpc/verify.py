@@ -142,8 +142,8 @@ def sample_and_verify(
         **options: Further arguments of ``eagle_sample``.
 
     Returns:
-        As ``eagle_sample``: predicted tokens int32 [B (N + 1)], each at the node that it follows; accepted lengths
-        int32 [B], bonus token included; accepted nodes int32 [B, depth + 1], numbered through the batch, then -1.
+        As ``eagle_sample``: predicted tokens int32 [B (N + 1)], each at the node that it follows. Accepted lengths
+        int32 [B], bonus token included. Accepted nodes int32 [B, depth + 1], numbered through the batch, then -1.
     """
     if not has_penalties(batch):
         return _verify(original, verify_input, batch, logits_output, *args, **options)

@@ -68,7 +68,7 @@ def has_grammar(request: Any) -> bool:
 
     vLLM cuts a draft before the first token that the grammar refuses, and samples this position from the target under
     the grammar.  It decides so by the token itself.  Were the token drawn from q, only the tokens that the grammar
-    allows would reach verification, and they would be drawn from q given that they are allowed, not from the stated q.
+    allows would reach verification.  Their distribution would be q given that they are allowed, not the stated q.
 
     A deterministic draft token is decided by the text before it, and so is the cut.  Up to the cut each token is
     verified with q = 1, which is exact, and after it the target alone is sampled.

@@ -1,7 +1,7 @@
 """The target's last layers with LoRA adapters, in transformers: the reference of an MTPC drafter's backbone.
 
-e_t = LLM_LoRA(k)(x_<=t) of the MTPC paper (arXiv 2511.11346, section 3.3), from the state that the target has computed
-below its last k layers (appendix D: draft and target share all other layers).
+e_t = LLM_LoRA(k)(x_<=t) of MTPC (arXiv 2511.11346, section 3.3), from the state that the target has computed below its
+last k layers. Draft and target share all other layers (appendix D).
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def measure_costs(
     Args:
         step: Runs the target for this many tokens, one for each of as many requests, with their logits.
         draft: Runs the drafter's whole greedy draft for this many requests; None: it has none of its own.
-        most_tokens: Largest number of tokens of a step.
+        most_tokens: Largest number of tokens in one decoding step.
         most_requests: Largest number of requests of a batch.
         sampling: Further work of sampled steps; None: they cost the same.
         agree: Makes all ranks take the first one's seconds, so that all run ``step`` equally often.

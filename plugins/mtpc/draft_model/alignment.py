@@ -90,10 +90,10 @@ class AlignedText:
 def last_border(tokens: TokenBytes, ids: Sequence[int]) -> int:
     """Return the index of the last token from which a text can be tokenized anew.
 
-    Tokenizers split a text into words from left to right and join no tokens of two words, so text that is added can
-    only change the last word, or the white space at the end. The border is therefore the space before a word, at least
-    32 bytes before the end. Where there is none in 128 bytes, as in Chinese, it is any border that far back: which
-    tokens are joined seldom depends on such a distance, and those on one side of a border never on the other side.
+    Tokenizers split a text into words from left to right and join no tokens of two words. So added text can only change
+    the last word, or the white space at the end. The border is therefore the space before a word, at least 32 bytes
+    before the end. Where there is none in 128 bytes, as in Chinese, it is any border between tokens that far back.
+    Which tokens are joined seldom depends on text at such a distance.
 
     Args:
         tokens: The bytes of the tokens.

@@ -77,7 +77,7 @@ class TextDrafting:
 
     @property
     def facts(self) -> list[str]:
-        """What the start-up line says of it."""
+        """Facts for the line that is logged at start-up."""
         adapts = self.lengths is not None and self.lengths.cost is not FREE_DRAFTS
         looks_up = self.lengths is not None and self.lengths.copies
         return ["prompt lookup"] * looks_up + ["adaptive draft length" if adapts else "fixed draft length"]

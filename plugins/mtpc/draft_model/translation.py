@@ -110,7 +110,7 @@ class Translation(ABC):
         self.ended = token in self.pair.ends
 
     def is_full(self, num_drafts: int) -> bool:
-        """Return whether it has so many tokens that K of the target are drafted."""
+        """Return whether it has enough tokens for K draft tokens of the target."""
         return len(self.own) >= num_drafts
 
     @abstractmethod

@@ -44,7 +44,7 @@ class GumihoConfig(AutoregressiveConfig):
 
     @property
     def draft_steps(self) -> int | None:
-        """s, 2 in the paper; without parallel heads as many as are requested."""
+        """s, 2 in arXiv 2503.10135; without parallel heads as many as are requested."""
         return None if self.parallel is None else self.steps
 
     @property

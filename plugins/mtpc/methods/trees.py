@@ -15,8 +15,8 @@ from mtpc.parallel.beams import BeamTree
 from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
 
-# One more draft step. Arguments: the states [B k, d] of k prefixes of each text, their last tokens int64 [B k], and the
-# row of the previous step that each continues, int64 [B k]. Result: the states after the step, [B k, d].
+# One more draft step of k prefixes of each text. Arguments: their states [B k, d], their last tokens int64 [B k], and
+# the row of the previous step that each continues, int64 [B k]. Result: the states after the step, [B k, d].
 DraftStep = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 

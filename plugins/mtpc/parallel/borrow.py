@@ -1,6 +1,6 @@
-"""Lossless full tree attention (Gumiho paper, section 3.3): shorter paths continue with borrowed tokens of longer ones.
+"""Lossless full tree attention (Gumiho, section 3.3): shorter paths continue with borrowed tokens of longer ones.
 
-In the paper a borrowed token reuses the key and value of the path that it was drafted on. The target then conditions on
+Gumiho's borrowed tokens reuse the key and value of the path that they were drafted on. The target then conditions on
 another text.
 Here a borrowed token is a node of its own under the shorter path, computed with that path's ancestors and positions.
 The tree is an ordinary tree, so every verification rule for trees stays exact.

@@ -28,8 +28,8 @@ class ByteCircuitPart(ParallelPart):
     """A circuit over the next n symbols of the text, see `ByteVocabulary`, and the head that parameterizes it.
 
     The circuit is conditioned exactly on the symbols of x_{t+1}. Each draft token is then drawn from its exact
-    distribution over all tokens, a product of conditionals renormalized over the branches of the vocabulary's trie, and
-    the circuit is conditioned on its symbols in turn. After the n symbols of its window all symbols have the same
+    distribution over all tokens, a product of conditionals renormalized over the branches of the vocabulary's trie. The
+    circuit is conditioned on its symbols in turn. After the n symbols of its window all symbols have the same
     probability. Its unembedding has 257 rows.
 
     Attributes:

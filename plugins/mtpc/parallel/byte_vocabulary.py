@@ -1,8 +1,8 @@
 """A target's vocabulary in symbols: the 256 bytes, and `END` after the last byte of each token.
 
-A drafter over symbols drafts whole tokens: its next symbol is renormalized over the branches of the vocabulary's trie,
-which are the bytes that lead on to a token, and `END` where a token ends. So the probability of a token is a product of
-the drafter's conditionals, and one pass over the trie, depth by depth, computes those of all tokens.
+A drafter over symbols drafts whole tokens: its next symbol is renormalized over the branches of the vocabulary's trie.
+The branches are the bytes that lead on to a token, and `END` where a token ends. So the probability of a token is a
+product of the drafter's conditionals, and one pass over the trie, depth by depth, computes those of all tokens.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ class CircuitPart(JointPart):
     """A circuit and the head that parameterizes it, from the last state and the token after it.
 
     The circuit is a distribution over x_{t+1}..x_{t+n} given h_t. When an engine drafts, the target has already sampled
-    x_{t+1}, so it is evidence: the circuit is conditioned on it exactly, and x_{t+2}..x_{t+n} are drafted.
-    No bonus token is lost and no second forward pass is needed (unlike algorithm 2 of the MTPC paper).
+    x_{t+1}. The circuit is conditioned on it exactly, and x_{t+2}..x_{t+n} are drafted.
+    No bonus token is lost and no second forward pass is needed (unlike algorithm 2 of arXiv 2511.11346).
     With ``token_input`` the head reads x_{t+1}, and its circuit is the distribution of x_{t+2}..x_{t+n} given it.
     Behind an autoregressive part the same holds for its last state and its last draft token.
 

@@ -21,7 +21,7 @@ class IndependentPart(JointPart):
 
     Every position has a head that reads cat(o_{t+1}, o_{t+2}): the input projections of the last two positions (Gumiho
     paper, section 3.3, equations 8 to 10). The autoregressive part's draft tokens are therefore conditioned on.
-    With "ff" the positions are independent, as in the paper. With any other circuit they depend on each other, and each
+    With "ff" the positions are independent, as Gumiho's are. With any other circuit they depend on each other, and each
     conditional is exact.
 
     Args:

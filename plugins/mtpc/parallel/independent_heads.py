@@ -80,7 +80,7 @@ class Components(nn.Module):
         return F.pad(F.silu(self.down(states)), (0, 1), value=1.0)
 
     def matrices(self) -> Tensor:
-        """Return what maps `features` to each component's own term, B_j beside c_j: [n, R, d, k + 1]."""
+        """Return what maps `features` to each component's own term, B_j and c_j: [n, R, d, k + 1]."""
         return torch.cat([self.up.weight, self.up.bias[..., None]], -1).unflatten(1, self.shape[1:])
 
     @torch.no_grad()

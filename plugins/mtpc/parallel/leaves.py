@@ -67,9 +67,9 @@ class TableLeaves(nn.Module):
 class SharedLeaves(nn.Module):
     """Leaves that share one unembedding of m features: a low-rank form of the MTPC paper's tensor.
 
-    The features of position i and component j are W_i e + c_ij + M_j B_i e: a term of the position, a constant, and
-    what the component makes of k further features of the position. n (m + k) d + R m (k + n) + V m parameters instead
-    of n R V d.
+    The features of position i and component j are W_i e + c_ij + M_j B_i e. These are a term of the position, a
+    constant, and the component's map of k further features of the position. There are n (m + k) d + R m (k + n) + V m
+    parameters instead of n R V d.
     """
 
     def __init__(

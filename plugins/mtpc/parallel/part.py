@@ -68,7 +68,7 @@ class ParallelPart(nn.Module, ABC):
         follows_autoregressive: Whether it can follow an autoregressive part.
         drafts_trees: Whether it implements `draft_tree` and, behind an autoregressive part, `extend_tree`.
         compiles: Whether drafts for one request are compiled on a CPU (`mtpc.parallel.compiled`). False where a draft
-            has so many operators that compiling takes minutes.
+            has more operators than can be compiled in seconds.
     """
 
     vocab_size: int

@@ -80,7 +80,7 @@ def grow_tree(
 
     Level by level, with static shapes and without synchronization with the host.
     Each level takes O(N R V) for the conditionals and O(N V) for their largest, in addition to `Circuit.advance` for N
-    prefixes; memory is O(N (V + R^2)). Ties are broken like in `torch.topk`.
+    prefixes. Memory is O(N (V + R^2)). Ties are broken like in `torch.topk`.
 
     Args:
         circuit: Structure of the circuits.

@@ -4,6 +4,7 @@ The draft distribution has a hidden number L of tokens that are copied before th
 
     q(x_1..x_K) = sum_l P(L = l) prod_{i <= l} 1[x_i = c_i] prod_{i > l} q_d(x_i | x_<i)
 
+
 Copying that has reached token i - 1 continues to token i with probability r_i, so P(L >= l) = r_1 ... r_l.
 Its conditionals need one number besides the drafter's: the weight w_i, the probability that x_i is copied given x_<i.
 w_1 is r_1.

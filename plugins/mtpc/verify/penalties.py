@@ -1,7 +1,7 @@
 """Repetition, presence and frequency penalties for each draft token by the tokens on its own path.
 
-An engine that penalizes all draft tokens of a step by the same counts changes the output: the second draft token has to
-count the first.
+An engine that penalizes all draft tokens of a draft by the same counts changes the output: the second draft token has
+to count the first.
 """
 
 from __future__ import annotations

@@ -3,14 +3,16 @@
 It is the verification of string-level rejection sampling (SLRS, algorithm 3 of arXiv:2502.05202, lines 5 to 10), with
 the probabilities of `mtpc.vocabulary.token_trie` in place of psi. A draft token t is accepted with probability
 min(1, p(t) / q(t)), which needs only its own q. After a rejection the residual r(t) = max(p(t) - q(t), 0) is drawn by
-an exponential race: with independent E(t), the token of the largest r(t) / E(t) has probability r(t) / sum r.
+an exponential race. With independent E(t), the token of the largest r(t) / E(t) has probability r(t) / sum r.
 
-The winner is found with q of few tokens. As r <= p, no token can exceed its p(t) / E(t). So the token of the largest
-bound is taken, its r computed and put in the place of its bound, until the largest number belongs to a token whose r
-is known. That is the winner of the whole race, whatever the order: the rule emits the same token as with q of all
-tokens, and it ends after at most V of them. Tokens are tried as if they were drawn from p without replacement. A draw
-from p is the residual's with probability sum r = TV(p, q), which is also the probability of a rejection, so for each
-verified position q is computed of about one token on average.
+The winner is found with q of few tokens. As r <= p, no token can exceed its bound p(t) / E(t). So the rule takes the
+token of the largest number, and replaces its bound by r(t) / E(t). It stops where the largest number belongs to a token
+whose r is known. That is the winner of the whole race, in whatever order tokens are tried. So the rule emits the same
+token as with q of all tokens, and it ends after at most V of them.
+
+Tokens are tried as if they were drawn from p without replacement. A draw from p is the residual's with probability
+sum r = TV(p, q), which is also the probability of a rejection. So q of about one token is computed for each verified
+position, on average.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ START_MARGIN = 6.0  # nats by which all tokens must be better than the best lang
 MARGIN = 8.0  # nats by which another choice must be better before a request changes
 MEAN_COST = 0.5  # average cost of a token in the ranking of its own language, as a fraction of log(1 + V)
 SURCHARGE = 0.06  # additional cost of a token for drafting from all tokens, as a fraction of log(1 + V)
+
 # The union vocabulary is used while this fraction of a text's tokens at most is outside of it, give or take a little.
 MAX_OUTSIDE, HYSTERESIS = 0.4, 0.05
 

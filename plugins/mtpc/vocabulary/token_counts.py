@@ -1,4 +1,4 @@
-"""How often the tokens of texts end, and where: counted when a pair is made, kept beside its checkpoint."""
+"""How often the tokens of texts end, and where: counted when a pair is made, stored with its checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TokenEnds(NamedTuple):
 
     Attributes:
         occurrences: int64 [V].
-        pauses: int64 [V], those before a byte with which a longer token goes on, see `count_pauses`.
+        pauses: int64 [V], those before a byte with which a longer token continues, see `count_pauses`.
     """
 
     occurrences: np.ndarray
@@ -60,7 +60,7 @@ def count_tokens(ids: Sequence[int], tokens: TokenBytes, vocab_size: int) -> Tok
 
 
 def write_counts(folder: Path, counts: TokenEnds) -> None:
-    """Write the counts beside a checkpoint.
+    """Write the counts into the folder of a checkpoint.
 
     Args:
         folder: The checkpoint.

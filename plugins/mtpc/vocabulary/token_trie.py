@@ -3,14 +3,14 @@
 String-level rejection sampling (SLRS, algorithm 3 of arXiv:2502.05202) needs psi(t), the probability that the drafter
 writes the target's token t. For a drafter with a vocabulary of subwords it is a sum over all decompositions of t, and
 their number grows exponentially with the length of t (lemma 3.1). A drafter over bytes has one decomposition of each
-token, but a text of bytes does not say where a token ends. Here each node of the trie has a probability that it does::
+token, but a text of bytes does not mark where a token ends. Here each node of the trie has a probability of that::
 
     q(t) = prod_i  p_draft(byte_i | bytes before, among the node's children) (1 - stop(node before)) * stop(node of t)
 
 A token ends where the drafter's next byte is none of the node's children. Where it is one, the token may end all the
-same: that has a probability of the node, counted in texts. So q is a distribution over tokens by construction, it is
-known for any token at the cost of the token's bytes, and the rule that uses it (`mtpc.verify.strings`) is exact
-whatever the drafter and the counts are.
+same: that has a probability of the node, counted in texts. So q is a distribution over tokens by construction, and it
+is known for any token at the cost of the token's bytes. The rule that uses it (`mtpc.verify.strings`) is exact whatever
+the drafter and the counts are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.token_bytes import TokenBytes
 
-END = 256  # the symbol after the 256 bytes, for a drafter that says itself where a token ends
+END = 256  # the symbol after the 256 bytes, for a drafter that states where a token ends
 
 # From the bytes of the token so far to the probabilities of the next symbol, [256], or [257] with `END`. They need not
 # sum to 1. None where the drafter does not know.
@@ -75,7 +75,7 @@ class TokenTrie:
     bytes are renormalized over the children. Where it gives none of them any probability, or does not know, the
     children share by their weights. The token ends with the drafter's probability of `END`, among the possible symbols.
     For a drafter over 256 bytes it ends where its next byte is none of the children's, and else with the node's pause
-    probability; where it does not know, with the node's stop probability.
+    probability. Where such a drafter does not know, it ends with the node's stop probability.
 
     Attributes:
         parent: int64 [N], -1 for the root.

@@ -19,8 +19,8 @@ from vllm_mtpc.v1.noise import draft_noise
 class V1DraftStep:
     """Draft of B requests in one decoding step.
 
-    Protocol: the proposer creates it by `begin`; `draft_next` adds each token of the autoregressive part, or
-    `replace_state` its state where it drafts none; `context` and `parallel_noise` are the input of the parallel part;
+    Protocol: the proposer creates it by `begin`. `draft_next` adds each token of the autoregressive part, or
+    `replace_state` its state where it drafts none. `context` and `parallel_noise` are the input of the parallel part.
     `drafts` joins both.
 
     Attributes:

@@ -14,7 +14,7 @@ class BatchGraphs:
 
     Protocol: `prepare`, then `capture`, then `run` in each step.
 
-    vLLM's ``CudaGraphManager`` of these graphs is an attribute of the speculator, because vLLM searches a speculator's
+    vLLM's ``CudaGraphManager`` of these graphs is an attribute of the speculator. vLLM searches a speculator's
     attributes for managers when it discards graphs: after memory profiling and in elastic expert parallelism.
 
     Args:

@@ -79,7 +79,7 @@ def convert_gumiho(source: Path, folder: Path, steps: int = 2) -> Drafter:
     Args:
         source: Folder of the published checkpoint.
         folder: Drafter checkpoint to write. It must be new or empty.
-        steps: Draft tokens of the autoregressive part. A checkpoint does not state them; the paper has two.
+        steps: Draft tokens of the autoregressive part. A checkpoint does not state them; Gumiho has two.
 
     Returns:
         The drafter that was written.

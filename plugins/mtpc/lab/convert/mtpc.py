@@ -1,15 +1,15 @@
 """Conversion of the MTPC authors' published circuits into a drafter checkpoint (`mtpc convert mtpc`).
 
 A checkpoint of april-tools/mtpc is ``config.yaml`` and ``model@STEP.pt``. It holds the head only; the frozen target's
-tensors have the value None. Each head tensor ``proj`` is [F, out, in, d]: F layers of the circuit that cirkit computes
-at once ("folds"), mapped from the target's state after its final norm, without bias.
+tensors have the value None. Each head tensor ``proj`` is [F, out, in, d], for F layers of the circuit that cirkit
+computes at once ("folds"). It maps the target's state after its final norm, without bias.
 
 - Leaves, ``_categorical_log_probs_heads.0``: F positions, R components, V tokens. An HMM has its last position first.
 - Sums, ``_sum_weights_heads.k``: k counts from the leaves to the root. A sum layer of an HMM has one fold, the
   transition to the positions that are summed below it. One of a btree has a fold for each node of a level, from left to
   right. The last sum layer is the root's, [1, 1, R, d].
 
-A softmax normalizes V and in. The HMMs of the paper have a bias at their sums (appendix E), which starts them as a CP.
+A softmax normalizes V and in. The HMMs of MTPC have a bias at their sums (appendix E), which starts them as a CP.
 """
 
 from __future__ import annotations

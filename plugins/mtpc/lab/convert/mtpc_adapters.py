@@ -1,4 +1,4 @@
-"""LoRA adapters of a published MTPC checkpoint (section 3.3 of the paper).
+"""LoRA adapters of a published MTPC checkpoint (arXiv 2511.11346, section 3.3).
 
 The adapters of the target's last layers have the names of peft after ``lm._lm.``. The sizes of these layers are not in
 the checkpoint, but in the target's config.json.

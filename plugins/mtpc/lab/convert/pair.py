@@ -55,9 +55,9 @@ def convert_pair(
         The method, what it is served by, and the overlap of both vocabularies.
 
     Raises:
-        MTPCError: The target states no sizes, a folder holds no model, the tokenizers have no token in common, the
-            draft model has no single way to write each token of the target ("slrs"), or has tokens that the target
-            does not have ("same").
+        MTPCError: The target states no sizes, a folder holds no model, or the tokenizers have no token in common. With
+            "slrs": the draft model has no single way to write each token of the target. With "same": it has tokens
+            that the target does not have.
     """
     sizes = stated_sizes(target)
     if sizes is None:

@@ -1,7 +1,7 @@
 """Teacher-forced draft steps: K recursive steps of an autoregressive part at all positions of a text at once.
 
 Position i starts from the target's hidden state h_i. Step k reads the state of the previous step and the embedding of
-t_{i+k}, and predicts t_{i+k+1} (FastMTP paper, section 2.1; positions here count from 0). Two kinds of attention:
+t_{i+k}, and predicts t_{i+k+1} (FastMTP, section 2.1). Positions count from 0. There are two kinds of attention:
 
 - "served": as in an engine. A step attends to the keys of the first step up to i. It also attends to the later steps
   from the same start, at positions i, i + 1, ...

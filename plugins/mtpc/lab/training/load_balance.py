@@ -17,8 +17,8 @@ DEAD_SHARE = 0.1  # a component with less than this part of an equal share 1 / R
 def balance_loss(circuit: Circuit, sums: tuple[Tensor, ...]) -> Tensor:
     """Return how unequally the components are used (Basharin et al. 2025, equation 10), averaged over positions.
 
-    The sum of (u_j - 1 / R)^2 over the components. The paper's u_j is the share of the starts in which component j has
-    the largest weight, which has no gradient. Here it is the mean weight over the starts: for CP that of w, for HMM and
+    The sum of (u_j - 1 / R)^2 over the components. There u_j is the share of the starts in which component j has the
+    largest weight, which has no gradient. Here it is the mean weight over the starts: for CP that of w, for HMM and
     BTree that of the component's marginal at each position.
 
     Args:

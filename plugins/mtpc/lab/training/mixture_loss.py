@@ -66,7 +66,7 @@ def mixture_losses(
     Without ``target`` it is -log q(x_i | x_<i), the MTPC paper's equation 4. With it, it is KL(p || q) of every
     conditional, given the text before it (equation 5); q is bounded below by `MIN_PROBABILITY`.
 
-    Its gradient is that of the losses' sum with these weights, as positions depend on each other: a caller must weight
+    Its gradient is that of the losses' sum with these weights, as positions depend on each other. A caller must weight
     the result with the same weights, up to a common factor.
 
     Args:

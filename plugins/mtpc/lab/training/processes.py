@@ -102,6 +102,6 @@ def start_processes() -> None:
 
 
 def end_processes() -> None:
-    """Leave the processes of torchrun; this process goes on alone."""
+    """Leave the processes of torchrun; this process continues alone."""
     if dist.is_initialized():
         dist.destroy_process_group()

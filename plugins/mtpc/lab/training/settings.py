@@ -178,8 +178,8 @@ class ConversationSettings(ABC):
 class FastMTPSettings(ConversationSettings):
     """Settings of FastMTP.
 
-    The defaults are the paper's (section 3.1), except attention and context. The paper continues from a layer that was
-    trained with its target. One draft token trains a plain MTP head, the paper's "vanilla MTP".
+    The defaults are those of arXiv 2509.18362 (section 3.1), except attention and context. Its authors continue from a
+    layer that was trained with its target. One draft token trains a plain MTP head, their "vanilla MTP".
 
     Attributes:
         num_drafts: Draft tokens K, one per recursive step.
@@ -220,7 +220,7 @@ class FastMTPSettings(ConversationSettings):
 
 @dataclass(frozen=True)
 class GumihoSettings(ConversationSettings):
-    """Settings of Gumiho. The defaults are those of the paper's table 5.
+    """Settings of Gumiho. The defaults are those of arXiv 2503.10135, table 5.
 
     Attributes:
         steps: Draft tokens of the autoregressive part.
@@ -344,7 +344,7 @@ class BatchShape:
 class CircuitSettings:
     """Settings of MTPC, with defaults for a byte-level target of a few million parameters on a CPU.
 
-    The paper's learning rate, 3e-4 (section 4.1), is for models a thousand times larger.
+    The learning rate of arXiv 2511.11346, 3e-4 (section 4.1), is for models a thousand times larger.
 
     Attributes:
         updates: Number of updates.

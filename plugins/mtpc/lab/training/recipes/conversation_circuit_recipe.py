@@ -39,8 +39,8 @@ class ConversationCircuitRecipe(ConversationRecipe):
         states: Cache of hidden states, see `ConversationRecipe`.
 
     Raises:
-        MTPCError: Leaves are too large for subwords, adapters need states that the cache lacks, a drafter to start from
-            has another configuration, the drafters do not fit into memory, or no conversation can be used.
+        MTPCError: Leaves are too large for subwords, adapters need states that the cache lacks, or a drafter to start
+            from has another configuration. Also if the drafters do not fit into memory, or no conversation can be used.
     """
 
     settings: ConversationCircuitSettings
