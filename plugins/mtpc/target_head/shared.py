@@ -97,8 +97,12 @@ class SharedHead(Head):
         return torch.nn.functional.embedding(tokens, self.embedding)
 
     def logits(self, states: Tensor) -> Tensor:
-        """Return logits of states [..., d], float32 [..., R]; see `Head.logits`."""
-        return (states.to(self.rows.dtype) @ self.rows.T).float()
+        """Return logits of states [..., d], float32 [..., R]; see `Head.logits`.
+
+        States are flattened first: torch would repeat the rows for each batch index of states that are not contiguous.
+        """
+        flat = states.to(self.rows.dtype).reshape(-1, states.shape[-1])
+        return (flat @ self.rows.T).view(*states.shape[:-1], len(self.rows)).float()
 
     def rows_of(self, tokens: Tensor) -> Tensor:
         """Return the head rows of tokens: the inverse of `tokens_of`.

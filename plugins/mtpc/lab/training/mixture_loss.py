@@ -190,7 +190,7 @@ class _Chunk:
         """Return the leaf probabilities, float32 [s, n, R, rows]."""
         terms = zip(self.states, self.matrices, strict=True)
         products = [
-            (states[self.starts].to(matrix.dtype) @ matrix.T).float()
+            (states[self.starts].to(matrix.dtype).contiguous() @ matrix.T).float()  # else the matrix is repeated
             for states, matrix in terms
             if states is not None and matrix is not None
         ]
