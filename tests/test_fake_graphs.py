@@ -1,4 +1,4 @@
-"""The stand-in for CUDA graphs finds what a real one would get wrong, and replays what is right."""
+"""The fake CUDA graph finds calls that a real graph would replay wrongly, and replays correct ones."""
 
 from __future__ import annotations
 

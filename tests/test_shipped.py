@@ -1,4 +1,4 @@
-"""What ships beside the code holds together: serving configurations, the Makefile, the prompts."""
+"""Files that ship with the code are consistent: serving configurations, the Makefile, the prompts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONFIGS = sorted(config for engine in ("vllm", "sglang") for config in (ROOT / "
 
 
 class Served(NamedTuple):
-    """What a configuration says, in whichever engine's words."""
+    """The values of a serving configuration, independent of the engine's keys."""
 
     target: str
     length: int

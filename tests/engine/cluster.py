@@ -36,7 +36,7 @@ class Cluster:
     def start(
         self, devices: int, path: Sequence[Path] = (), variables: Mapping[str, str] = NONE, prefix: Sequence[str] = ()
     ) -> None:
-        """Add a node with so many "GPUs": the first one is the head.  prefix: a command that runs this one."""
+        """Add a node with `devices` "GPUs"; the first node is the head.  prefix: a command that runs Ray's command."""
         number = len(self.nodes) + 1
         port = self.address.partition(":")[2]
         where = ["--address", self.address] if self.nodes else ["--head", "--port", port, "--include-dashboard=false"]

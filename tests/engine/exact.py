@@ -58,7 +58,7 @@ class Reference:
 def cells(
     reference: Reference, prompt: list[int], sampling: Sampling, samples: int, allowed: Sequence[int] | None = None
 ) -> dict[Window, float]:
-    """The cells of the first `LENGTH` tokens after a prompt that so many samples can tell apart.
+    """Return the cells of the first `LENGTH` tokens after a prompt that this number of samples can tell apart.
 
     allowed: the tokens that a grammar allows at each position; None: all.
     """

@@ -91,7 +91,7 @@ class Server:
         self.process.wait(30)
 
     def complete(self, prompt: str | list[int] | list[str], **body: Any) -> dict[str, Any]:
-        """A greedy completion of each prompt unless ``body`` says otherwise: /v1/completions, with token ids."""
+        """Return completions of the prompts from /v1/completions, with token ids; greedy unless ``body`` changes it."""
         fixed = {"model": "target", "prompt": prompt, "temperature": 0, "return_token_ids": True}
         with self.post("/v1/completions", fixed | body) as answer:
             return json.load(answer)  # type: ignore[no-any-return]

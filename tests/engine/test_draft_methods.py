@@ -1,7 +1,8 @@
-"""Drafters of every draft method through `vllm serve`: the plain loop's drafts, the target's text and its distribution.
+"""Drafters of every draft method through `vllm serve`: drafts, greedy outputs and the output distribution.
 
-A server takes half a minute: it serves all tests of a drafter, also with vLLM's own schedule of fewer drafts for larger
-batches, and with a drafter that misstates its distributions while a file is there.
+Drafts must equal those of the reference implementation, and outputs must follow the target.  A server takes half a
+minute to start, so it serves all tests of a drafter.  Some servers use vLLM's own schedule of fewer draft tokens for
+larger batches.  As a control, a drafter misstates its distributions while a file exists.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def through_head(folder: Path) -> Case:
 
 
 def through_head_copying(folder: Path) -> Case:
-    """The same, given the token as evidence, and copying beside it, for as long as is worth it."""
+    """The same, given the token as evidence, with prompt lookup and an adaptive draft length."""
     target = make_target(folder / "target", seed=3)
     models = Models(target, make_target_leaves(folder / "drafter", target), 9)
     return Case(models, target, by_language(folder) | {"copy": True, "step_cost": CHEAP}, shows_cuts=False)
@@ -143,7 +144,7 @@ def medusa(folder: Path) -> Case:
 
 
 def copying(folder: Path) -> Case:
-    """A layer and a circuit, and copying beside them, which makes drafts longer than both."""
+    """A layer, a circuit, and prompt lookup, which makes drafts longer than both parts can."""
     target = make_target(folder / "target", seed=3)
     models = Models(target, make_hybrid(folder / "drafter", target), 9)
     return Case(models, target, by_language(folder) | {"copy": True, "step_cost": CHEAP}, shows_cuts=False)
@@ -459,7 +460,10 @@ def test_languages_and_temperatures_in_one_batch(served: Served, pytestconfig: p
 
 
 def test_a_grammar_keeps_the_targets_distribution(served: Served) -> None:
-    """Alone and beside free requests; not if its drafts are drawn, of which vLLM cuts what the grammar refuses."""
+    """Alone, and in one batch with requests without a grammar.
+
+    As a control, drafts are drawn: vLLM cuts draft tokens that the grammar refuses, which changes the distribution.
+    """
     (prompt, _), sampling, switch = served.case.sampled[0], Sampling(0.9), served.folder / f"misstate{FREE}"
     letters = [*range(ord("A"), ord("Z") + 1), *range(ord("a"), ord("z") + 1)]
     grammar = {"structured_outputs": {"regex": "[A-Za-z]{9}"}}

@@ -1,4 +1,4 @@
-"""Prompt lookup beside vLLM's own drafters in the engine: the target's text and law, and drafts of the mixture."""
+"""Prompt lookup with vLLM's own drafters in the engine: outputs, their distribution, and drafts of the mixture."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_drafts_on_the_v1_runner_are_those_of_the_mixture(on_v1: OnV1) -> None:
 
 @pytest.mark.parametrize("honest", [True, False])
 def test_languages_and_temperatures_in_one_batch(on_v1: OnV1, honest: bool) -> None:
-    """Where drafts are misstated, what is said of a prompt has not the target's distribution."""
+    """As a control, misstated drafts give outputs that do not have the target's distribution."""
     served = on_v1.served
     if on_v1.method == "mtp" and not honest:
         pytest.skip("a random layer is not worth its time, so nothing is drafted that could be misstated")

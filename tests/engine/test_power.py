@@ -75,7 +75,7 @@ class Misstated:
         return law
 
     def drafted(self, said: Window, *before: int) -> Tensor:
-        """The drafter's distribution after what was said, and the drafts before, float64 [V]."""
+        """Return the drafter's distribution after the emitted tokens and the draft tokens before, float64 [V]."""
         x = torch.tensor([[said[-1], *before, *[0] * (self.parallel.config.circuit_window - 1 - len(before))]])
         params = self.parallel.head(self.states([PROMPT + list(said)]), x[:, 0])
         return self.parallel.circuit.conditionals(params, x)[0, 1 + len(before)].exp().double()
@@ -121,7 +121,7 @@ def test_what_3000_windows_find_out_and_what_they_do_not(random_models: Models) 
     ("stated", "found"), [pytest.param(1.0, False, marks=pytest.mark.thorough), (1.1, False), (2.0, True)]
 )
 def test_the_verification_has_that_law(random_models: Models, stated: float, found: bool) -> None:
-    """Its windows fit the law of what is stated, and fail the target's as foretold."""
+    """Windows fit the distribution computed for the misstatement; a large misstatement fails the target's."""
     misstated = Misstated(random_models, stated)
     table, windows = cells(misstated.target, PROMPT, T1, SAMPLES), misstated.windows()
     assert p_value(windows, misstated.law(table)) > REJECT_BELOW

@@ -1,6 +1,6 @@
-"""Ranks over Ray: sampled texts have the target's distribution, and what goes wrong on one of two machines is said.
+"""Ranks over Ray: sampled outputs have the target's distribution, and errors on one of two machines are reported.
 
-A machine is a node of Ray with a file system of its own, in a namespace of mounts.  `--thorough` asks for these tests.
+A machine is a Ray node with its own file system, in a mount namespace.  `--thorough` runs these tests.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def start(models: Models, log: Path, nodes: Cluster) -> Server:
 def refused(
     folder: Path, models: Models, sentence: str, prefix: Sequence[str] = (), variables: Mapping[str, str] = NONE
 ) -> None:
-    """A server on two machines does not start, and says why; prefix, variables: of the second one."""
+    """Assert that a server on two machines logs why it does not start; prefix, variables: of the second machine."""
     with alone(), cluster() as nodes:
         nodes.start(1, ON_A_CPU)
         nodes.start(1, ON_A_CPU, variables, prefix)
@@ -60,7 +60,7 @@ def refused(
 
 
 def does_not_start(server: Server, sentence: str) -> None:
-    """It ends by itself, not by a signal of ours."""
+    """Assert that a server ends with an error code, not by a signal, and logs a sentence."""
     with pytest.raises(AssertionError, match="the server did not start"), server:
         pass
     assert server.process.returncode > 0

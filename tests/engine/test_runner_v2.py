@@ -1,7 +1,8 @@
-"""Model Runner V2 on a CPU, through Triton's interpreter: drafters of every draft method draft as the plain loop does.
+"""Model Runner V2 on a CPU, through Triton's interpreter, with drafters of every draft method.
 
-Their texts are the target's, and so are the distributions; a drafter that misstates its own is found out.  A session
-takes half a minute: it serves all tests of a drafter.
+Drafts must equal those of the reference implementation.  Greedy outputs and the output distribution must be the
+target's.  As a control, a drafter misstates its distributions.  A session takes half a minute to start, so it serves
+all tests of a drafter.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def mtpc(folder: Path) -> Case:
 
 
 def through_head(folder: Path) -> Case:
-    """A circuit through the target's head, from the union vocabulary, and copying beside it."""
+    """A circuit through the target's head, drafting from the union vocabulary, with prompt lookup."""
     target = make_target(folder / "target")
     drafter = make_target_leaves(folder / "drafter", target)
     make_vocabulary(drafter / "vocabulary.json", 258)
@@ -146,7 +147,7 @@ def medusa(folder: Path) -> Case:
 
 
 def hybrid(folder: Path) -> Case:
-    """A layer that drafts from the vocabulary of each language, a circuit, and copying beside both."""
+    """A layer that drafts from the vocabulary of each language, a circuit, and prompt lookup."""
     target = make_target(folder / "target")
     drafter = make_hybrid(folder / "drafter", target)
     make_vocabulary(drafter / "vocabulary.json", 258)
@@ -232,7 +233,7 @@ def test_greedy_text(said: Said) -> None:
 
 
 def loop_of(case: Case) -> Loop:
-    """The plain loop with a case's drafter."""
+    """Return the reference implementation with a case's drafter."""
     vocabularies = None if case.vocabulary is None else open_vocabularies(case.vocabulary, case.models.drafter, 258)
     together = None if vocabularies is None else vocabularies.union()
     if case.by_union:
@@ -243,14 +244,17 @@ def loop_of(case: Case) -> Loop:
 
 
 class Drafts(NamedTuple):
-    """Of greedy texts: how often each was made, by the plain loop and by an engine, which drafts after the end too."""
+    """How often each draft of greedy outputs was made.
+
+    expected: by the reference implementation.  recorded: by an engine, which also drafts after the end.
+    """
 
     expected: Counter[tuple[int, ...]]
     recorded: Counter[tuple[int, ...]]
 
 
 def drafts_of(file: Path, case: Case, loop: Loop) -> Drafts:
-    """Those that a session has recorded in a file, and those of the plain loop."""
+    """Return the drafts of the reference implementation, and those that a session has recorded in a file."""
     lines = (json.loads(line) for line in file.read_text().splitlines())
     texts = (loop.drafts(prompt, case.length, case.models.drafts) for prompt in case.prompts)
     return Drafts(*(Counter(tuple(draft) for drafts in each for draft in drafts) for each in (texts, lines)))

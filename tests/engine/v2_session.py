@@ -1,6 +1,6 @@
-"""Runs Model Runner V2 on a CPU in one process and prints what it said as JSON; see test_runner_v2.py.
+"""Runs Model Runner V2 on a CPU in one process and prints its outputs as JSON; see test_runner_v2.py.
 
-A script of its own, because Triton decides when it is imported whether it interprets.
+This is a separate script, because Triton decides when it is imported whether it interprets kernels.
 """
 
 from __future__ import annotations

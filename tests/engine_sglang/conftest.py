@@ -28,9 +28,9 @@ SYNCHRONOUS = "--disable-overlap-schedule"
 PAGES = ("--page-size", "16")
 WHOLE = ("--speculative-token-map", "?adaptive=false")  # drafts, and steps that overlap as on a GPU
 CHUNKS = ("--chunked-prefill-size", "64")  # shorter than a prompt
-# Drafts as a chain or a tree, of a draft model with another tokenizer, or behind adapted layers; steps that overlap or
-# not, pages of 1 or 16; synchronous chains with pages of 16 are in test_draft_methods.py.  Those of several modules
-# stand first, at the same place in each: pytest shares a server by its place among parameters.
+# Drafts are chains or trees, of a draft model with another tokenizer, or behind adapted layers.  Steps overlap or not,
+# and pages hold 1 or 16 tokens.  Synchronous chains with pages of 16 are in test_draft_methods.py.  Kinds that several
+# modules use stand first, at the same index in each: pytest shares a server by the index of its parameter.
 KINDS = {
     "chain": CHUNKS,
     "tree, synchronous": (*TREE, SYNCHRONOUS, *CHUNKS),

@@ -1,4 +1,7 @@
-"""What the plain loop of the core drafts, step by step, with what this adapter would choose or copy before each."""
+"""Drafts of the core's reference implementation, step by step, as SGLang's adapter would make them.
+
+Before each step it chooses the draft vocabulary, the draft length and the copied tokens as the adapter does.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ class SteppingSession(ReferenceDrafter):
         return draft
 
     def _choose(self, following: Tensor, at_once: bool) -> None:
-        """What the drafts of the next step are read off, after what was said last."""
+        """Choose the vocabularies of the next step's drafts, given the tokens that were emitted last."""
         self.text.extend(following[0].tolist())
         if self.languages is None:
             return

@@ -67,10 +67,10 @@ class SGLangServer(Server):
     def generate(
         self, prompt: str | list[str] | list[int], *, options: dict[str, Any] | None = None, **sampling: Any
     ) -> Any:
-        """SGLang's own /generate, greedy unless ``sampling`` says otherwise; ``options`` stand beside the prompt.
+        """Post to SGLang's own /generate; greedy unless ``sampling`` changes it.
 
-        prompt: a text, several, or the tokens of one.  Returns an `Answer`, or a list of them where there are several
-        texts or ``n`` is above 1.
+        prompt: a text, several, or the tokens of one.  options: further keys of the request body.  Returns an `Answer`,
+        or a list of them where there are several texts or ``n`` is above 1.
         """
         parameters = {"temperature": 0, "max_new_tokens": 64} | sampling
         body = {"text" if isinstance(prompt[0], str) else "input_ids": prompt, "sampling_params": parameters}

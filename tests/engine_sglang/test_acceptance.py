@@ -73,7 +73,7 @@ def test_the_check_of_a_running_server(
 
 
 def test_sampled(drafted: SGLangServer, loop: Loop, tree: Tree | None) -> None:
-    asked = prompts(24 if tree is None else 16)  # growing a tree takes the plain loop as long as three chains
+    asked = prompts(24 if tree is None else 16)  # a tree takes the reference implementation as long as three chains
     request = {"max_new_tokens": TOKENS, "ignore_eos": True, "temperature": 1.0, "n": 4}
     served = [steps(*drafted.generate(prompt, **request)) for prompt in asked]
     assert_equally_often(served, [counted(loop.decode(prompt, 1.0, tree)) for prompt in asked])

@@ -1,7 +1,8 @@
-"""Every draft method through `sglang.launch_server`: the plain loop's drafts, the target's text and distribution.
+"""Every draft method through `sglang.launch_server`: drafts, greedy outputs and the output distribution.
 
-A server takes a while: it serves all tests of a case, and with a drafter that misstates its distributions while a file
-is there.  The models are random and tiny: half of the steps reject a draft, which is what tests a rule.
+Drafts must equal those of the reference implementation, and outputs must follow the target.  A server takes a while to
+start, so it serves all tests of a case.  As a control, a drafter misstates its distributions while a file exists.  The
+models are random and tiny: half of the steps reject a draft token, which exercises the verification rule.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ PAGES, CHUNKS = ("--page-size", "16"), ("--chunked-prefill-size", "48")
 BORROWED = 4  # nodes of the trees that borrow any
 T1 = JointSampling()
 COPY, WHOLE = "?copy=true", "?adaptive=false"
-# A request alone gets drafts as long as pays, none at all in some steps. In a batch they cost next to nothing: what the
-# drafters have earned in the tests before must not leave the controls without drafts, nor what the clock says.
+# At batch size 1 the draft length is adaptive, and some steps draft nothing. In a batch, drafts cost next to nothing.
+# So neither the acceptance in earlier tests nor measured times can leave the controls without drafts.
 COST = (
     '{"plain":[[1,1.0],[16,1.5]],"verifying":[[1,1.0],[2,1.1],[8,1.45],[9,1.45]],"drafting":[[1,0.9],[2,0.0],[3,0.0]]}'
 )
@@ -116,7 +117,7 @@ def through_head(folder: Path, *arguments: str, tree: Tree | None = None, token_
 
 
 def through_head_copying(folder: Path) -> Case:
-    """The same, and copying beside it, for as long as is worth it."""
+    """The same, with prompt lookup and an adaptive draft length."""
     case, repeated = through_head(folder, SYNCHRONOUS), PAYING.removeprefix("?")
     token_map = vocabulary(folder).replace("adaptive=false", repeated)
     return case._replace(models=case.models._replace(drafts=9), token_map=token_map, sampled=REPEATED)
@@ -443,7 +444,10 @@ def test_languages_and_temperatures_in_one_batch(served: Served, pytestconfig: p
 
 
 def test_a_grammar_keeps_the_targets_distribution(served: Served, pytestconfig: pytest.Config) -> None:
-    """Beside free requests, with drafts that are drawn: SGLang masks each position, and cuts nothing."""
+    """In one batch with requests without a grammar.
+
+    Drafts are drawn: SGLang masks the logits of each position, and cuts no draft tokens.
+    """
     if served.case.tree is not None and not pytestconfig.getoption("--thorough"):
         pytest.skip("with trees --thorough asks for it")
     (prompt, _), sampling = served.case.sampled[0], JointSampling(0.9)

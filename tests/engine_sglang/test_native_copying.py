@@ -1,6 +1,6 @@
-"""Prompt lookup beside SGLang's own drafters through `sglang.launch_server`: texts, drafts and their law.
+"""Prompt lookup with SGLang's own drafters through `sglang.launch_server`: outputs, drafts and their distribution.
 
-The drafters are random: what tests a rule is that half of the drafts are rejected.
+The drafters are random: half of the drafts are rejected, which exercises the verification rule.
 """
 
 from __future__ import annotations

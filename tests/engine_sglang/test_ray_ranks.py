@@ -45,7 +45,7 @@ def test_sampled_texts_have_the_targets_law(served: Served, misstated: bool) -> 
 
 
 def test_a_rank_that_dies_fails_the_health_check(served: Served) -> None:
-    """SGLang's server goes on, and nothing answers; the last test, as the server is of no use afterwards."""
+    """SGLang's server keeps running, but does not answer; this test is last, as the server is of no use afterwards."""
     health = f"http://127.0.0.1:{served.server.port}/health"
     assert urlopen(health, timeout=60).status == 200
     os.kill(max(ranks(served.folder)), signal.SIGKILL)

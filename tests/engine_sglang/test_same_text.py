@@ -1,4 +1,4 @@
-"""A drafter changes nothing in what a server says: everything deterministic is the same with and without."""
+"""A drafter does not change a server's outputs: all that is deterministic is equal with and without one."""
 
 from __future__ import annotations
 

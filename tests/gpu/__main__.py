@@ -1,14 +1,14 @@
-r"""Run the cards: what only a GPU can show of this project, each card one command of a few minutes.
+r"""Run the cards: checks of this project that need a GPU, each card one command of a few minutes.
 
     python -m tests.gpu --list                    the cards and their rows, with the seconds that are expected of each
     python -m tests.gpu load                      one card, by its name or number; several in turn
     python -m tests.gpu vllm --rows 'vllm/mtpc'   some rows of a card
     python -m tests.gpu core --device cpu         in miniature, where there is no GPU
 
-A card ends by itself within its time.  What it has found by then is in --out: results.json, table.md, and log.txt with
-the logs of rows that failed.  A row that has a result there is not run again without --again, so the same command goes
-on where a card was stopped.  Every row runs in a process of its own, in the environment of its engine: --vllm and
---sglang are how Python is started in each, as in --vllm "env PYTHONPATH=$HOME/vllm-site:plugins python3".
+A card ends within its time limit.  Its results are in --out: results.json, table.md, and log.txt with the logs of rows
+that failed.  Only --again repeats a row that has a result there, so the same command continues a card that was stopped.
+Every row runs in its own process, in the environment of its engine.  --vllm and --sglang are the commands that start
+Python in each environment, as in --vllm "env PYTHONPATH=$HOME/vllm-site:plugins python3".
 """
 
 from __future__ import annotations

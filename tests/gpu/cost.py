@@ -1,4 +1,4 @@
-"""Row: kernels and time of a draft, beside the time in which the device could read what the draft has to."""
+"""Row: kernels and time of a draft, compared with the time that the device needs to read its weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LANGUAGES, EACH = 4, 8192
 
 
 class Timed(NamedTuple):
-    """A draft of so many requests, and the bytes of the weights that it has to read."""
+    """A draft for a given number of requests, and the bytes of the weights that it reads."""
 
     draft: Callable[[int], Callable[[], object]]
     reads: int

@@ -1,8 +1,8 @@
-"""Runs rows of cards: ``python -m tests.gpu.row NAME RUN.json`` runs one, and writes found.json beside that file.
+"""Runs rows of cards: ``python -m tests.gpu.row NAME RUN.json`` runs one, and writes found.json next to that file.
 
-What is printed is the row's log.  ``python -m tests.gpu.row --engine ENGINE FOLDER`` reads lines of such arguments from
-its input, and runs each row in a process forked from this one, which has imported the engine: that takes longer than
-most rows.  It prints the exit code of each when it has ended.  ``FOLDER`` is for its own files.
+The output is the row's log.  ``python -m tests.gpu.row --engine ENGINE FOLDER`` reads lines of such arguments from its
+input.  It imports the engine once, as this takes longer than most rows, and runs each row in a forked process.  It
+prints the exit code of each row.  ``FOLDER`` is for its own files.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tests.gpu.running import LOG, NotRunError, Run
 
 FOUND = "found.json"
 ENGINES = ("vllm", "sglang")
-# The engines neither ask a model hub nor report home; vLLM runs its engine in this process, and SGLang's and vLLM's
-# sampling need no library that compiles kernels on first use.
+# The engines contact no model hub and report no usage.  vLLM runs its engine in this process, and samples without
+# FlashInfer, which compiles kernels on first use.
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_CPU_KVCACHE_SPACE": "1",
@@ -118,7 +118,7 @@ def run_forked(name: str, file: Path, anew: bool) -> NoReturn:
 def run_rows(engine: str) -> None:
     """Run the rows that standard input names, with the engine imported once, as far as it can be."""
     for module in MODULES[engine]:
-        with suppress(Exception):  # whoever needs it says why
+        with suppress(Exception):  # rows that need the module report the error
             import_module(module)
     for line in sys.stdin:
         name, _, file = line.strip().partition(" ")

@@ -1,4 +1,4 @@
-"""What a row of a card is told, how it keeps what it has found so far, and how it says that it cannot be tried."""
+"""The settings of a card's row, its measurements so far, and the error of a row that cannot run here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start-up says of memory, and what it refuses."""
+"""Draft memory at start-up: the message, and the refusal of a batch that cannot fit."""
 
 from __future__ import annotations
 

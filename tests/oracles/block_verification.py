@@ -1,11 +1,14 @@
-"""Block verification: the drafts are judged together.
+"""Block verification: the draft tokens are verified jointly.
 
-Sun et al. 2024, "Block verification accelerates speculative decoding".  Lossless as rejection sampling is, and
-never accepts fewer tokens on average.  In this file's terms: w_0 = 1 and
-w_i = min(1, w_{i-1} p(x_i) / q(x_i)); the first i drafts are accepted for the largest i whose uniform lies below
-h_i, where h_K = w_K and, for i < K, h_i = m_i / (m_i + 1 - w_i) with m_i = sum_x max(w_i p(x) - q(x), 0), p and q
-given the first i drafts.  The last token is then drawn from max(w_i p - q, 0), normalised, or from p after K
-acceptances.
+Sun et al. 2024, "Block verification accelerates speculative decoding".  It is lossless, as rejection sampling is, and
+never accepts fewer tokens on average.  With p and q given the first i draft tokens, this file computes:
+
+    w_0 = 1,  w_i = min(1, w_{i-1} p(x_i) / q(x_i))
+    m_i = sum_x max(w_i p(x) - q(x), 0)
+    h_K = w_K,  h_i = m_i / (m_i + 1 - w_i) for i < K
+
+The first i draft tokens are accepted for the largest i whose uniform lies below h_i.  The last token is drawn from
+max(w_i p - q, 0), normalized, or from p after K acceptances.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Case:
         return build_circuit(self.kind, self.window, self.rank)
 
     def latent_assignments(self) -> int:
-        """How many assignments of latents the oracle sums over."""
+        """Return the number of latent assignments that the reference implementation sums over."""
         latents = {"ff": 0, "cp": 1, "hmm": self.window, "btree": max(self.window - 1, 1)}[self.kind]
         return self.rank**latents
 
@@ -51,7 +51,7 @@ class Case:
         return CircuitParams(leaves, tuple(sums))
 
     def tables(self, rows: int = 2, seed: int = 0) -> list[WindowTable]:
-        """The oracle's table of each row of `params`; cached."""
+        """Return the reference implementation's table of each row of `params`; cached."""
         return _cached_tables(self, rows, seed)
 
     def windows(self) -> Tensor:
@@ -70,7 +70,7 @@ def sum_shapes(kind: str, window: int, rank: int) -> tuple[tuple[int, ...], ...]
 
 
 def enumerate_rows(kind: str, params: CircuitParams) -> list[WindowTable]:
-    """The oracle's table of each row of any parameters."""
+    """Return the reference implementation's table of each row of any parameters."""
     leaves = params.leaves.double().exp().numpy()
     sums = [weights.double().exp().numpy() for weights in params.sums]
     return [WindowTable(enumerate_windows(kind, leaves[b], [w[b] for w in sums])) for b in range(leaves.shape[0])]

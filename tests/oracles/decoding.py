@@ -1,10 +1,10 @@
-"""Speculative decoding of one sequence as a plain loop, without an engine and without `mtpc.verify`.
+"""Reference implementation of speculative decoding of one sequence, without an engine and without `mtpc.verify`.
 
-The acceptance and the text of the engines are held against this, for chains and for trees of drafts.  One step, as in
-the design's first contract: the target has just emitted a token, whose hidden state does not exist yet; the drafter
-sees the states of all tokens before it, and these tokens; the target then judges all drafts in one forward pass.  The
-prefixes of a tree that the walk reaches are judged by reading the whole text up to each: slow, and without attention
-masks, positions and cache slots to get wrong.
+The acceptance and the outputs of the engines are compared with it, for chains and for trees.  When a decoding step
+begins, the target has just emitted a token whose hidden state does not exist yet.  The drafter sees this token, the
+tokens before it, and their states.  The target then verifies all draft tokens in one forward pass.  Of a tree, it
+reads the whole text up to each prefix that the walk reaches.  That is slow, but needs no attention masks, positions or
+cache slots.
 """
 
 from __future__ import annotations

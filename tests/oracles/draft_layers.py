@@ -1,7 +1,7 @@
-"""Serial layers and their drafting loop, written out in plain tensors from its weights: no cache, no transformers.
+"""Reference implementation of draft layers and their drafting loop, in plain tensors, without cache and transformers.
 
-Every draft is computed from all positions before it, anew.  The core, and through it the engines, is held against
-this.
+Each draft token is computed anew from all positions before it.  The core is compared with it, and the engines with the
+core.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
 
 class DraftLayersOracle:
-    """Serial layers, float64.
+    """Draft layers in float64.
 
     weights: by the names of a checkpoint, with or without its prefix, or by those of a `DraftLayers`.  embedding,
     unembedding: [V, d], the target's; what the weights bring themselves stands in their place.

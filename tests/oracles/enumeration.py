@@ -1,9 +1,8 @@
-"""Every window of a circuit by brute force, from the paper's equations alone (MTPC paper, section 3.2).
+"""Every window of a circuit by brute force, from the equations of MTPC (arXiv 2511.11346, section 3.2) alone.
 
-Plain loops in float64 over all latent assignments and all V^n windows: slow, and nothing to get wrong.
-Written from the equations (FF), (CP), (HMM), (BTree) and the parameter layout of `CircuitParams`, without
-the circuits' own code.  One row at a time: leaves [n, R, V] and sums without the batch dimension, as
-probabilities, not as logarithms.
+Loops in float64 over all latent assignments and all V^n windows: slow and simple.  They follow the equations (FF),
+(CP), (HMM), (BTree) and the parameter layout of `CircuitParams`, without the circuits' own code.  They take one row at
+a time: leaves [n, R, V] and sums without the batch dimension, as probabilities, not as logarithms.
 """
 
 from __future__ import annotations

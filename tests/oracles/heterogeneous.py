@@ -1,8 +1,8 @@
 """Drafting with another vocabulary on toy vocabularies, by enumeration (arXiv:2502.05202).
 
 A drafter writes texts in its own tokens.  psi(t) of theorem 3.2 is the probability that the target's tokens of such a
-text begin with t: the sum over all sequences of draft tokens that determine the first token and make it t.  From it
-and the drafter's distribution of one token follow the rates of table 3.
+text begin with t.  It is the sum over all sequences of draft tokens that determine the first token and make it t.  The
+rates of table 3 follow from psi and the drafter's distribution of one token.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def random_vocabulary(size: int, longest: int, seed: int, alphabet: str = "ab") 
 
 
 def first_token(text: str, vocabulary: Sequence[str]) -> str:
-    """The longest prefix of a text that is a token: the tokenization of the paper's notation (section 3)."""
+    """Return the longest prefix of a text that is a token: the tokenization of arXiv:2502.05202, section 3."""
     return max((each for each in vocabulary if text.startswith(each)), key=len)
 
 

@@ -58,8 +58,8 @@ def sample_paths(process: Process, count: int, length: int, seed: int) -> Tensor
     return torch.tensor(paths)[torch.multinomial(weights, count, replacement=True, generator=generator)]
 
 
-# (drafts [B, K], q [B, K, V], p [B, K + 1, V])
-# -> (probability of k = 0..K acceptances [B, K + 1], distribution of the last token after each [B, K + 1, V])
+# Takes drafts `[B, K]`, q `[B, K, V]` and p `[B, K + 1, V]`.  Returns the probability of k = 0..K acceptances,
+# `[B, K + 1]`, and the distribution of the last token after each, `[B, K + 1, V]`.
 Rule = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 

@@ -1,4 +1,4 @@
-"""The oracle against what can be said by hand, and against a second form of itself."""
+"""The enumeration of circuits against results by hand, and against a recursive form of itself."""
 
 from __future__ import annotations
 

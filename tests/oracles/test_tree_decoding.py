@@ -1,4 +1,4 @@
-"""The plain decoding loop with trees: lossless, longer steps than a chain's, and what `mtpc.verify.tree` says of it."""
+"""The reference decoding loop with trees is lossless, accepts more than with chains, and agrees with `mtpc.verify`."""
 
 from __future__ import annotations
 

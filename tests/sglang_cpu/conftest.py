@@ -1,4 +1,4 @@
-"""Most of this stands by itself; what fits into SGLang's own classes needs SGLang."""
+"""Most of these tests run without SGLang; tests with SGLang's own classes need it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the stand-in is there, and when it is not."""
+"""When the CPU shim is active, and when it is not."""
 
 from __future__ import annotations
 

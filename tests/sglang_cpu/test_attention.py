@@ -18,7 +18,10 @@ BEFORE = torch.tensor([4, 1, 9])
 
 
 def tables(width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Queries of so many positions each, caches of keys and values, and a table of slots; NaN where none stands."""
+    """Return queries of `width` positions per request, key and value caches, and a table of slots.
+
+    Unused slots hold 1e4, which would show in any result.
+    """
     generator = torch.Generator().manual_seed(width)
     keys, values = torch.full((SLOTS, KEY_HEADS, SIZE), 1e4), torch.full((SLOTS, KEY_HEADS, VALUE_SIZE), 1e4)
     slots = torch.randperm(SLOTS, generator=generator)[:56].view(4, 14).int()
@@ -86,7 +89,7 @@ def test_in_bfloat16_the_length_of_the_others_makes_hardly_a_difference() -> Non
 
 
 class Backend:
-    """Has the methods of SGLang's backend that are wrapped; each says what it was called with."""
+    """Fake of SGLang's backend, with the methods that are wrapped."""
 
     def __init__(self, slots: Tensor) -> None:
         self.req_to_token_pool = SimpleNamespace(req_to_token=slots)

@@ -77,7 +77,7 @@ def test_attention_of_a_draft_tree(page: int, branches: int) -> None:
 
 
 class Factory:
-    """Has the two methods of SGLang's factory that are wrapped; each says that it was asked."""
+    """Fake of SGLang's factory, with the two methods that are wrapped; each returns "SGLang's"."""
 
     def __init__(self, chosen: str, steps: int = 3, topk: int = 1) -> None:
         self.draft_attn_backend, self.draft_model_runner = chosen, RUNNER

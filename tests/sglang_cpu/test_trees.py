@@ -112,7 +112,10 @@ def test_greedy_verification_takes_the_way_that_the_target_goes(seed: int, steps
 
 
 def follow(tree: Tree, tokens: list[int], target: list[int], steps: int) -> list[int]:
-    """The first child, in their order, that says what the target says after the node; so on for so many steps."""
+    """Return the nodes on the path from the root that matches the target, at most `steps` deep.
+
+    After each node it takes the first child whose token is the target's.
+    """
     way = [0]
     for _ in range(steps):
         fitting = [

@@ -1,4 +1,4 @@
-"""Trees of both parts against the plain loop's, with layers of the core in the place of SGLang's."""
+"""Trees of both parts against the reference implementation's, with the core's layers instead of SGLang's."""
 
 from __future__ import annotations
 

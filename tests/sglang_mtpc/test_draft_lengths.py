@@ -68,7 +68,7 @@ def test_nothing_is_drafted(mode: Any, stated: tuple[int, ...] | None) -> None:
 def worker_lengths(
     own: int = 0, longest: int = 4, cost: StepCost | None = None, copies: bool = True, table: CopyTable = TABLE
 ) -> WorkerLengths:
-    """Of a drafter of so many draft steps, for chains."""
+    """Return the draft lengths of a worker for chains; own: draft steps of its drafter."""
     return WorkerLengths(
         table, CPU, DraftBudget(own, steps=own), DraftShape(longest, 1, longest), cost, copies, 1 << 16
     )

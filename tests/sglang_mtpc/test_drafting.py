@@ -1,4 +1,4 @@
-"""Drafts are those of the plain loop, captured or not, in batches of any size and mode."""
+"""Drafts equal those of the reference implementation, captured or not, in batches of any size and mode."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def of_size(drafting: Drafting, batch: DraftInputs, mode: Mode, size: int) -> Dr
 
 
 def expected_chain(drafter: Path, batch: DraftInputs, row: int, drafts: int) -> Draft:
-    """The plain loop's draft of one request; its uniforms are those of the request's seed and position."""
+    """Return the reference implementation's draft of one request, with the uniforms of its seed and position."""
     loaded = load_drafter(drafter)
     session = ReferenceDrafter(
         loaded, SharedHead(torch.empty(0, SIZE), torch.empty(0, SIZE))
@@ -138,7 +138,7 @@ def test_chains_are_those_of_the_plain_loop(target: Path, tmp_path: Path, mode: 
 @pytest.mark.parametrize("mode", ["greedy", "sampled"])
 @torch.inference_mode()
 def test_trees_are_those_of_the_plain_loop(drafter: Path, mode: Mode) -> None:
-    """As wide and as deep as the shape says, at each request's temperature."""
+    """Trees have the width and the depth of the shape, at each request's temperature."""
     batch, loaded = inputs(4, mode), load_drafter(drafter)
     found = Drafting(window_of(drafter), TREE)(batch, mode)
     depth, children, nodes, count = TREE
@@ -208,7 +208,7 @@ def test_replays(drafter: Path, kind: str, mode: Mode) -> None:
 )
 @torch.inference_mode()
 def test_replays_of_every_window(name: str) -> None:
-    """Also of one that goes on from an autoregressive part and reads what that has read."""
+    """Including windows that follow an autoregressive part and read the states and tokens that it has read."""
     if name == "gumiho-eagle":
         pytest.skip("it has no window")
     register_method()  # from here on: fixtures of the session count on it
@@ -288,7 +288,7 @@ def test_noise_is_a_function_of_its_keys(drafter: Path) -> None:
 
 
 def test_the_memory_of_the_graphs_is_told(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside what SGLang's own drafts take."""
+    """It is added to the memory of SGLang's own draft graphs."""
     drafting = Drafting(window_of(make_drafter(tmp_path / "hmm", target, "hmm")), CHAIN)
     free = iter((5 * 2**30, 3 * 2**30))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (next(free), 0))

@@ -50,7 +50,7 @@ def request(**sampling: Any) -> Req:
 
 
 def ended(made: Req, steps: list[list[int]], grammar_ends_at: int | None = None) -> tuple[Any, list[int]]:
-    """The reason and the tokens of the text, after so many steps."""
+    """Return the finish reason and the tokens of the text after these steps."""
     for step in steps:
         made.output_ids.extend(step)
         if grammar_ends_at is not None:

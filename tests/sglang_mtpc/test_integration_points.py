@@ -1,4 +1,4 @@
-"""The table holds in the installed SGLang; where it does not, or registering fails, one sentence says so."""
+"""The table of integration points holds in the installed SGLang; errors in it or in registering are one sentence."""
 
 from __future__ import annotations
 

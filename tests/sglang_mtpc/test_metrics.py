@@ -48,7 +48,7 @@ def test_only_the_first_rank_counts(parallel: Any) -> None:
 
 
 def test_drafts_by_vocabulary(parallel: Any) -> None:
-    """Of overlapping steps: a step is drafted before the verdicts of the last one are known."""
+    """Steps overlap: a step is drafted before the verification of the last one is known."""
     vocabularies = DraftVocabularies(RANKINGS, VocabularySettings())
     made = DraftMetrics.of_served(None, vocabularies, 3)
     assert made is not None
@@ -62,7 +62,7 @@ def test_drafts_by_vocabulary(parallel: Any) -> None:
         chosen.choose([high, low])
         made.begin_step(batch(high, low), chosen.chosen)
     made.verified([2, 0])
-    low.finished = lambda: True  # found when the verdicts of the first step are read
+    low.finished = lambda: True  # found when the verification of the first step is read
     made.verified([1, 3])
     assert made.tally.totals() == Totals({(1, 3, 2): 1, (0, 3, 0): 1, (1, 3, 1): 1}, {(None, 0): 1, (None, 1): 1})
 

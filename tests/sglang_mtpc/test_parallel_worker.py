@@ -31,7 +31,7 @@ OWN = DraftShape(4, 1, 4)
 @pytest.mark.parametrize("mode", ["greedy", "mixed", "sampled"])
 @pytest.mark.parametrize("copied", [0, 2])
 def test_a_step_drafts_what_the_window_does(drafter: Path, mode: Mode, copied: int, verified: list[Draft]) -> None:
-    """And goes on with what would be copied, where drafts are copied."""
+    """With prompt lookup, copied tokens extend the draft."""
     parallel = load_drafter(drafter).parallel
     assert parallel is not None
     rows, drafts = 8, OWN.depth + copied

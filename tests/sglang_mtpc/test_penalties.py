@@ -71,7 +71,7 @@ def distinct(tokens: list[int], links: list[int]) -> list[int]:
 
 
 def step(requests: list[Request], outputs: list[list[int]], drafts: list[list[int]], links: list[int]) -> None:
-    """Verify drafts of all requests, and write what is said behind their outputs."""
+    """Verify drafts of all requests, and append the emitted tokens to their outputs."""
     drafts = [distinct(tokens, links) for tokens in drafts]
     known = [contexts(output, tokens, links) for output, tokens in zip(outputs, drafts, strict=True)]
     logits = torch.stack([torch.stack([target(PROMPT + text) for text in row]) for row in known])

@@ -29,7 +29,7 @@ def kept_hook(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def asked(target: Path, drafter: Path, tmp_path: Path) -> dict[str, tuple[str, ...]]:
-    """What is served beside the target, by SGLang's name of it."""
+    """Return the arguments that serve a drafter with the target, by SGLang's name of the algorithm."""
     layer, words = make_eagle(tmp_path / "eagle", target, sglang=True), make_vocabulary(tmp_path / "words.json", 258)
     path = "--speculative-draft-model-path"
     return {"MTPC": (path, str(drafter)), "EAGLE": (path, str(layer), "--speculative-token-map", str(words))}

@@ -46,7 +46,7 @@ def test_vocabularies_of_a_batch() -> None:
     vocabularies.choose([first, second])
     assert vocabularies.numbers.tolist() == [0, 1, 0, 0]
     memory = vocabularies.numbers.data_ptr()
-    first.output_ids = array("q", HIGH * 4)  # it goes on in another language
+    first.output_ids = array("q", HIGH * 4)  # it continues in another language
     vocabularies.choose([second, request("c", LOW, []), first])
     assert vocabularies.numbers.tolist() == [1, 0, 1, 0]
     assert vocabularies.numbers.data_ptr() == memory

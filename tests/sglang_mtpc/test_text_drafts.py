@@ -239,7 +239,7 @@ def test_prompt_lookup_drafts_in_its_place() -> None:
 
 
 def test_a_predicted_output_is_copied_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the place of a text part, and beside other parts."""
+    """Copies replace the drafts of a text part, and are available to drafters with other parts."""
     tokenizer = SimpleNamespace(encode=lambda text, add_special_tokens: list(text.encode()))
     monkeypatch.setattr(draft_lengths, "load_tokenizer", lambda name: tokenizer)
     monkeypatch.setattr(draft_lengths, "get_serving", lambda: SimpleNamespace(tokenizer_path="target"))

@@ -140,7 +140,7 @@ def test_chain_as_sglang_wants_it() -> None:
 
 
 def test_tree_as_sglang_wants_it() -> None:
-    # What the target says at the root and after each of the five nodes.
+    # The target's tokens at the root and after each of the five nodes.
     logits = certain([1, 3, 0, 5, 0, 4], [2, 0, 3, 0, 4, 0], [1, 4, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0])
     predicted, lengths, nodes = verdict(TREE, batch_of([0.5] * 4), logits, 3)
     assert lengths.tolist() == [4, 3, 2, 1]
@@ -311,7 +311,7 @@ def test_a_verdict_of_sglangs_that_is_replaced_is_the_cheap_one_of_greedy_reques
 def test_among_the_tokens_of_a_top_k_verdicts_are_those_among_all(
     drafts: Draft | TreeDraft, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Token by token, also where logits are equal, and where requests without a top-k are beside."""
+    """Token by token, also with equal logits, and in one batch with requests without a top-k."""
     sampling(monkeypatch, backend)
     rows, places = 400, drafts.tokens.shape[1] + 1
     logits = torch.randint(-2, 3, (rows, places, V), generator=torch.Generator().manual_seed(3)).float()
@@ -363,7 +363,7 @@ def test_every_rank_takes_the_verdict_of_the_first(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("drafts", [CHAIN, TREE], ids=["chain", "tree"])
 def test_a_large_batch_is_judged_in_parts(drafts: Draft | TreeDraft, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the verdicts of the whole one, in the memory of a part."""
+    """The results are those of the whole batch, in the memory of a part."""
     rows, places = 40, drafts.tokens.shape[1] + 1
     logits = torch.randn(rows, places, V, generator=torch.Generator().manual_seed(2))
     parameters = [0.8] * rows, [3, 5] * (rows // 2), [0.9] * rows, [0.0, 0.1] * (rows // 2)

@@ -1,4 +1,4 @@
-"""Drafter directories and settings that are wrong in one way each."""
+"""Drafter checkpoints and settings that are wrong in one way each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Settings = dict[str, Any]
 
 
 class Broken(NamedTuple):
-    """How a good directory and good settings are broken, and a part of the sentence that says so."""
+    """How a valid checkpoint and valid settings are broken, and a part of the error message."""
 
     name: str
     folder: Callable[[Path], None] | None

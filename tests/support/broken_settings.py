@@ -1,4 +1,4 @@
-"""SGLang's settings that an MTPC drafter with a window of 8 refuses, and a part of the sentence that says so."""
+"""SGLang's settings that an MTPC drafter with a window of 8 refuses, and a part of each error message."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""SGLang's own draft workers and runners of CUDA graphs on a CPU, of which every captured call is also replayed.
+"""SGLang's own draft workers and runners of CUDA graphs on a CPU; every captured call is also replayed.
 
-``python -m tests.support.captured_sglang`` reads command lines of servers from its standard input and prints of each
-what was captured (`Captured`).  Real are SGLang's workers, models, memory pools and graph runners, with the sizes of
-their buffers and all that they call; a CPU's are the attention, and graphs, which `tests.support.fake_graphs` records.
+``python -m tests.support.captured_sglang`` reads command lines of servers from its standard input.  For each it prints
+what was captured (`Captured`).  SGLang's workers, models, memory pools and graph runners are real, and so are the sizes
+of their buffers.  The attention is a CPU's, and `tests.support.fake_graphs` records the graphs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from tests.support.fake_graphs import FakeGraph
 
-SIZES, TOKENS, SEED = [1, 3], 200, 7  # batch sizes; random inputs are below so many
+SIZES, TOKENS, SEED = [1, 3], 200, 7  # batch sizes; bound of random token ids; seed
 
 
 class Captured(NamedTuple):

@@ -1,9 +1,11 @@
-"""CUDA graphs on a CPU: what a captured call did to memory is done again, and no line of it runs a second time.
+"""CUDA graphs on a CPU: a replay repeats what a captured call did to memory, without running its code again.
 
-A replay reads and writes the tensors of the capture, of its sizes, with its numbers.  So what a real graph gets wrong
-is wrong here too, and shows: between replays all that the capture allocated holds no number (`spoil`), but for what is
-declared as its output; and it keeps nothing that it was given alive, so that an input which was none of the buffers is
-missed.  Whatever would wait for the device, or take numbers from the host, is refused while capturing.
+A replay reads and writes the tensors of the capture, with the shapes and constants of the capture.  A call that a real
+graph would replay wrongly is therefore wrong here, too, and tests detect it:
+
+- Between replays, memory that the capture allocated holds no valid number (`spoil`), except its declared output.
+- A graph does not keep its inputs alive.  A replay fails if it reads an input that was freed.
+- A capture refuses operations that wait for the device or take numbers from the host.
 """
 
 from __future__ import annotations

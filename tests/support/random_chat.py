@@ -1,4 +1,4 @@
-"""A tiny random chat model and conversations of it, made in a second: where it does not matter what is said."""
+"""A tiny random chat model and its conversations, made in a second, for tests that do not depend on content."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_chat_target(folder: Path) -> Path:
 
 
 def make_conversations(folder: Path, count: int) -> Path:
-    """So many, of tokens drawn at random."""
+    """Write `count` conversations of random tokens, and return their folder."""
     generator = torch.Generator().manual_seed(0)
     lines = []
     for index in range(count):

@@ -45,7 +45,7 @@ def starts(module: str, commands: Sequence[Sequence[str]], environment: Mapping[
 
 
 def attempt(module: str, arguments: Sequence[str]) -> Start:
-    """One of them, in a fork; it is killed where it does not end by itself."""
+    """Run one of them in a forked process; kill it if it does not end in time."""
     with tempfile.TemporaryFile() as errors:
         child = os.fork()
         if child == 0:

@@ -10,8 +10,8 @@ import numpy as np
 Fault = Literal["misstated draft", "wrong temperature", "top-p ignored", "bonus from the wrong row", "frozen noise"]
 VOCABULARY = 40
 DRAFTS = 3
-MISSTATED = 0.1  # of what a draft is said to be drawn from is any token at all
-WARMER = 1.15  # what is verified is of so much higher a temperature
+MISSTATED = 0.1  # share of the stated draft distribution that is uniform over all tokens
+WARMER = 1.15  # factor on the temperature of the verified distribution
 Rows = np.ndarray
 
 
@@ -66,7 +66,7 @@ class TableModel:
         return said[:, 2 : 2 + length]
 
     def step(self, before: Rows, last: Rows, sampling: Sampling, noise: np.random.Generator) -> tuple[Rows, Rows]:
-        """What a step says to each request, [B, DRAFTS + 1], and how many tokens of that."""
+        """Return the emitted tokens of one decoding step, [B, DRAFTS + 1], and how many of them count, [B]."""
         if not self.drafts:
             return draw(self.probs(before, last, sampling), noise)[:, None], np.ones(len(last), dtype=int)
         context, stated = [before, last], []

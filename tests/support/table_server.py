@@ -25,9 +25,10 @@ AT = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{
 
 
 class SpeculatingModel(Protocol):
-    """A language model that decodes speculatively, with `DRAFTS` drafts a step, and counts.
+    """A language model that decodes speculatively, with `DRAFTS` draft tokens per step, and counts.
 
-    drafts: whether it drafts.  steps: how many it has made.  accepted: how many of them accepted at least so many.
+    drafts: whether it drafts.  steps: decoding steps so far.  accepted: steps that accepted the draft token at each
+    position, [DRAFTS].
     """
 
     drafts: bool
@@ -115,7 +116,7 @@ class Handler(BaseHTTPRequestHandler):
         return found
 
     def reached(self) -> np.ndarray:
-        """Steps so far, and those that accepted at least so many drafts, [DRAFTS + 1]."""
+        """Return the number of steps so far, and of those that accepted each position, [DRAFTS + 1]."""
         return np.array([self.model.steps, *self.model.accepted])
 
     def stated(self, text: list[int], start: int) -> list[list[tuple[float, int]]]:
@@ -129,7 +130,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def counted(reached: list[float]) -> dict[str, Any]:
-    """SGLang's account of the steps of a request, from how many accepted at least so many drafts."""
+    """Return SGLang's details of a request; reached: its steps, and those that accepted each position."""
     steps, *accepted = map(int, reached)
     return {
         "spec_verify_ct": steps,

@@ -51,7 +51,7 @@ def hybrid(circuit: str, **options: object) -> Drafter:
 
 
 def layered(name: str, **keys: object) -> Drafter:
-    """One of tests/support/hybrid, with these keys of its section beside those of its layer."""
+    """Return a drafter of a method in tests/support/hybrid; keys: of its section, in addition to those of its layer."""
     torch.manual_seed(1)
     kind = method(name)
     drafter = Drafter(kind, kind.config(**layer_of(tiny_target().config), **keys))

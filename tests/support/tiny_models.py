@@ -91,7 +91,7 @@ def make_layer(target: PreTrainedModel, num_drafts: int = 3, seed: int = 1) -> D
 
 
 def draft_layers_oracle(layer: DraftLayers, head: SharedHead) -> DraftLayersOracle:
-    """The oracle of a layer."""
+    """Return the reference implementation of a layer."""
     return DraftLayersOracle(layer.config, layer.state_dict(), head.embedding, head.rows)
 
 

@@ -219,7 +219,7 @@ def test_a_draft_vocabulary_is_no_setting_of_a_drafter_with_leaves_of_its_own(ta
 
 
 def change_config(**values: Any) -> Callable[[Path], None]:
-    """In the drafter's own section and beside it."""
+    """Change keys in the drafter's own section, and the same keys outside of it where they exist."""
 
     def change(folder: Path) -> None:
         file = folder / "config.json"

@@ -1,4 +1,4 @@
-"""Drafts of requests with a grammar: certain, and stated so, at any temperature and beside any others."""
+"""Drafts of requests with a grammar are greedy and stated as certain, at any temperature and in any batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table holds in the installed vLLM, and says so in one sentence where it does not."""
+"""The table of integration points holds in the installed vLLM; errors in it are one sentence."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The layer of a MiMo checkpoint beside vLLM's own module for it.
+"""The layer of a MiMo checkpoint, compared with vLLM's own module for it.
 
-They differ in one thing only: vLLM's zeroes the first
-embedding, as SGLang's does.  The published training code does not, and neither does this project.
+They differ in one thing only: vLLM's module zeroes the first embedding, as SGLang's does.  The published training code
+does not, and neither does this project.
 """
 
 from __future__ import annotations

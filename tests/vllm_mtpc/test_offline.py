@@ -1,4 +1,4 @@
-"""Prompts are completed so many at a time, and a run that fails leaves nothing under way in the engine."""
+"""Prompts are completed at a fixed concurrency, and a run that fails leaves no request in the engine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_run_that_fails_takes_its_requests_back() -> None:
 
 
 class Answering:
-    """Says a letter of each request's prompt in every step, in capitals."""
+    """Emits one letter of each request's prompt in every step, in capitals."""
 
     def __init__(self) -> None:
         self.left: dict[str, str] = {}

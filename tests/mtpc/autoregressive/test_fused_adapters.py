@@ -1,4 +1,4 @@
-"""Adapters that are fused and sharded as in engines, against those of each projection by itself."""
+"""Adapters that are fused and sharded as in engines, against the separate adapters of each projection."""
 
 from __future__ import annotations
 

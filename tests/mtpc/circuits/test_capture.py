@@ -1,7 +1,7 @@
-"""Drafting can be captured in a CUDA graph: static shapes, no host synchronisation, one device.
+"""Drafting can be captured in a CUDA graph: static shapes, no host synchronization, one device.
 
-Without a GPU fake tensors stand in: an operation whose shape or control flow needs a value of a tensor raises
-on them, and those of the device "meta" refuse to meet a tensor that was made on the CPU.
+Fake tensors replace a GPU.  An operation whose shape or control flow depends on a tensor's value raises on them.  Fake
+tensors on the device "meta" also raise when they are combined with a tensor that was made on the CPU.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is foretold of drafts counts as far as it has come true."""
+"""Predicted acceptance is corrected by observed acceptance."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_it_goes_back_to_one_while_nothing_is_drafted() -> None:
 
 
 def test_drafts_that_are_wrong_again_and_again_become_rare_for_all_but_seeded_requests() -> None:
-    """What is copied of ever new requests, which know nothing of each other, is never said."""
+    """Every request is new and rejects all copied tokens; only the shared correction can learn from that."""
     batch, lengths = DraftLengths(DraftBudget(0), 6, COST, CopyTable((0.7,))), []
     for number in range(40):
         names = [2 * number, 2 * number + 1]

@@ -28,7 +28,7 @@ Kind = TypeVar("Kind", bound=DraftLengths)
 
 
 def begun(batch: Kind, *texts: list[int], waiting: bool = False) -> Kind:
-    """The batch with requests that have just said the last token of their texts."""
+    """Return the batch with requests that have just emitted the last token of their texts."""
     batch.begin()
     for name, text in enumerate(texts):
         batch.add(name, lambda text=text: text[:-1], text[-1:], waiting)
@@ -134,9 +134,9 @@ def test_the_table_says_how_sure_the_drafter_is_at_first() -> None:
 @pytest.mark.parametrize("copied", [NEW, LOOP])
 @pytest.mark.parametrize("alone", [True, False])
 def test_how_drawn_drafts_are_cut_leaves_the_law_as_it_is(copied: list[int], alone: bool) -> None:
-    """Every draft of two tokens, drawn from what is stated, cut, and verified: the first token said is the target's.
+    """Enumerate all drafts of two tokens, cut and verify them: the first emitted token has the target's distribution.
 
-    All first tokens are as likely to be drawn; which it is tells how likely the second one is to be right.
+    All first draft tokens are equally likely.  The first one determines how likely the second one is to be accepted.
     """
     tokens = np.arange(10)
     first, target = np.full(10, 0.1), np.linspace(1, 2, 10) / np.linspace(1, 2, 10).sum()

@@ -12,12 +12,15 @@ from tests.mtpc.draft_length.test_controller import COST, LOOP, NEW, OWN, begun,
 
 
 def batch_of(*texts: list[int], cost: StepCost = COST, own: DraftBudget = OWN) -> DraftLengths:
-    """A batch of requests that have just said the last token of their texts."""
+    """Return a batch of requests that have just emitted the last token of their texts."""
     return begun(DraftLengths(own, 8, cost, CopyTable()), *texts)
 
 
 def test_where_one_length_is_common_copies_alone_are_a_way_as_well() -> None:
-    """Where they bring as much as the drafter would, in less time: not beside texts of which nothing is copied."""
+    """Prompt lookup drafts alone if that gives as many tokens as the drafter in less time.
+
+    It does not in a batch with many texts that have nothing to copy.
+    """
     drafts, copies = [0, 1, 2, *[3] * 6], [0] * 9
     for texts, expected in (([LOOP], (copies, 8)), ([NEW], (drafts, 3)), ([LOOP, *[NEW] * 7], (drafts, 3))):
         batch = batch_of(*texts, cost=line(0.02, 0.2), own=DraftBudget(3, steps=3))
@@ -29,7 +32,7 @@ def test_where_one_length_is_common_copies_alone_are_a_way_as_well() -> None:
 
 
 def test_copies_say_nothing_of_the_drafter() -> None:
-    """Neither those that were right nor those that were not; what the drafter said itself does."""
+    """Neither accepted nor rejected copies change the request's acceptance rate; the drafter's own tokens do."""
     for own, said, higher in ((0, [4, 5, 6, 7], None), (0, [9], None), (2, [4, 5, 6, 7], True), (2, [9], False)):
         batch = batch_of(LOOP)
         batch.drafted([[4, 5, 6, 7]], own)

@@ -9,7 +9,10 @@ from mtpc.prompt_lookup.table import CopyTable
 
 
 def rates(emitted: int, depth: int) -> tuple[float, float]:
-    """Before and after a tree of a depth of which the target emitted so many tokens, its own included."""
+    """Return the acceptance rate before and after a tree.
+
+    emitted: accepted tokens and the bonus token.  depth: of the tree.
+    """
     request = DraftedRequest(CopyTable(), None)
     before = request.rate
     request.drafted_tree(depth)

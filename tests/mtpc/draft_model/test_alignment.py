@@ -82,7 +82,7 @@ def spans(read: ByteEncoder, ids: list[int]) -> set[tuple[int, int]]:
 
 
 def extend(text: AlignedText, tokens: list[int]) -> None:
-    """Add tokens; what is said to be unchanged is."""
+    """Add tokens, and assert that exactly the returned number of tokens is unchanged."""
     before = list(text.ids)
     same = text.extend(tokens)
     assert text.ids[:same] == before[:same]

@@ -159,7 +159,7 @@ def test_greedy_output_is_the_targets(target: Path, drafter: Path) -> None:
 
 
 def verified(part: PairPart, text: list[int], p: Tensor, temperature: float, steps: int) -> tuple[Counter[int], float]:
-    """First tokens of so many batches of drafts through the rule, and how many of them were drafted."""
+    """Draft and verify `steps` batches; return counts of the first tokens, and the acceptance rate at position 1."""
     generator, counts, accepted, keys = (
         torch.Generator().manual_seed(2),
         Counter[int](),

@@ -68,7 +68,7 @@ def test_any_schedule_of_reads_equals_whole_forward_passes(
                 if draw.random() < 0.1:
                     texts.pop(slot, None)  # another request's turn
                 text = texts.setdefault(slot, [])
-                start = draw.choice([len(text), draw.randint(0, len(text))])  # goes on, or is rolled back
+                start = draw.choice([len(text), draw.randint(0, len(text))])  # continues, or is rolled back
                 start = min(start, CONTEXT - 1)
                 longest = draw.choice([1, 1, 4, CONTEXT])
                 new = [draw.randrange(VOCAB) for _ in range(draw.randint(1, min(longest, CONTEXT - start)))]

@@ -135,7 +135,7 @@ class Requests:
         return draft[: self.draws.randint(0, len(draft))]
 
     def other(self) -> list[int]:
-        """What the target says after them."""
+        """Return the target's own tokens after the accepted ones."""
         if self.draws.random() < 0.7:
             return [self.draws.randrange(self.part.vocab_size)]
         return self.encoded(self.draws.choice(HOSTILE)) or [self.draws.randrange(9)]

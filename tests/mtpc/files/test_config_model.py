@@ -1,4 +1,4 @@
-"""What is wrong with values, as one sentence that says where it is."""
+"""Errors in values are one sentence that names the key."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ PATHS = (
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Offline, in an empty folder beside an empty cache."""
+    """Go offline, with an empty working directory and an empty cache."""
     go_offline(monkeypatch, tmp_path / "home")
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")

@@ -14,7 +14,7 @@ NAMED = ["-c", "user.name=someone", "-c", "user.email=someone@example.org"]
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """What git says in a folder."""
+    """Return the output of a git command in a folder."""
     return subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=True).stdout.strip()
 
 

@@ -1,4 +1,4 @@
-"""A folder with a byte-level tokenizer and a chat template: what a chat model needs beside its weights."""
+"""A folder with a byte-level tokenizer and a chat template: the files of a chat model without its weights."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What every draft method of the registry is held to, the third one (tests/support/hybrid) included: its drafts.
+"""Requirements on the drafts of every draft method of the registry, including the third one (tests/support/hybrid).
 
-A session against the oracle that computes everything anew, and the law of what it draws.  Directories: see
-test_directories.py.  What is only copied: see tests/mtpc/copying.
+Drafts are compared with a reference implementation that computes everything anew, and their distribution is tested.
+Directories: see test_directories.py.  Prompt lookup: see test_prompt_lookup_part.py and tests/mtpc/prompt_lookup.
 """
 
 from __future__ import annotations

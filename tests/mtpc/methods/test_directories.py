@@ -72,7 +72,7 @@ def truncated(folder: Path, drafter: Drafter) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-# What is done to a directory, and what its sentence says; {name}: the method's, {tensor}: the one that is changed.
+# How a checkpoint is broken, and a part of the error message; {name}: the method's, {tensor}: the changed one's.
 BROKEN: dict[str, tuple[Break, str]] = {
     "no config": (lambda folder, _: (folder / CONFIG).unlink(), "config.json is missing"),
     "config not JSON": (lambda folder, _: (folder / CONFIG).write_text("{"), "cannot be read as JSON"),

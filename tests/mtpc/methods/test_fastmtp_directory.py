@@ -1,4 +1,4 @@
-"""What can be wrong with a FastMTP drafter checkpoint beside what can be with any: one sentence for each."""
+"""Errors that only a FastMTP drafter checkpoint can have: one sentence for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A drafter that only copies, in the plain loop."""
+"""A drafter that is prompt lookup alone, in the reference implementation."""
 
 from __future__ import annotations
 

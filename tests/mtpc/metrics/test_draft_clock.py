@@ -69,7 +69,7 @@ def test_a_call_tells_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 class Device:
-    """Stand-in for ``torch.cuda``: each event comes a second after the one before, once the device has reached it.
+    """Fake of ``torch.cuda``: each event comes a second after the one before, once the device has reached it.
 
     at_exit: what the process calls when it ends.
     """
@@ -90,7 +90,7 @@ class Device:
 
 
 class Event:
-    """Stand-in for ``torch.cuda.Event``."""
+    """Fake of ``torch.cuda.Event``."""
 
     def __init__(self, device: Device) -> None:
         self.device = device

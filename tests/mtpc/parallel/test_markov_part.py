@@ -1,4 +1,4 @@
-"""Drafts of a Markov head against a plain loop over its definition, with all tokens and with a draft vocabulary."""
+"""Drafts of a Markov head against a reference implementation, with all tokens and with a draft vocabulary."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_the_most_probable_of_all_prefixes(case: Case, given: bool) -> None:
 @pytest.mark.parametrize("max_children", [1, 2, 3])
 @pytest.mark.parametrize("case", [c for c in CASES if (c.window, c.vocabulary) == (4, 3)], ids=str)
 def test_limited_children_and_depth(case: Case, max_children: int) -> None:
-    """Greedy growth, a node at a time, among trees with so many children a node."""
+    """Trees equal those of greedy growth, one node at a time, with at most `max_children` children per node."""
     for depth in (2, 3):
         size = min(9, sum(max_children**level for level in range(1, depth + 1)))
         draft = grow_tree(case.circuit, case.params(), torch.tensor([1, 2]), size, depth, max_children)

@@ -1,4 +1,4 @@
-"""Drafts of both kinds of parts with copying: drawn as is stated, and stated as the sum over what is copied says."""
+"""Drafts of both kinds of parts with prompt lookup: drawn as stated, and stated as the sum over copied lengths."""
 
 from __future__ import annotations
 

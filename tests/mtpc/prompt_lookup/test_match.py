@@ -77,7 +77,7 @@ def test_a_continuation_may_lie_in_the_prompt() -> None:
 
 
 def of_last(text: list[int], count: int, longest: int) -> Match:
-    """As if a text were its last so many tokens."""
+    """Return the longest match as if the text were only its last `count` tokens."""
     skipped = max(0, len(text) - count)
     found = History(text[skipped:], at_once=REACH).longest_match(longest)
     return found._replace(start=found.start + skipped) if found.length else found

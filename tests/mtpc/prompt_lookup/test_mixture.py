@@ -1,4 +1,4 @@
-"""The conditionals of copying beside a drafter, against the sum over how much is copied."""
+"""The conditionals of prompt lookup mixed with a drafter, against the sum over the number of copied tokens."""
 
 from __future__ import annotations
 

@@ -32,7 +32,10 @@ class Batch:
         self.lengths[slot] = len(text)
 
     def step(self, said: dict[int, list[int]], padded: int = 0) -> torch.Tensor:
-        """One step of these slots in this order; a slot that says nothing gets no draft.  Proposed tokens [B, K]."""
+        """Run one step of these slots in this order, and return the proposed tokens [B, K].
+
+        A slot without new tokens gets no draft.
+        """
         for slot, tokens in said.items():
             start = int(self.lengths[slot])
             self.texts[slot, start : start + len(tokens)] = torch.tensor(tokens, dtype=torch.int32)

@@ -24,7 +24,7 @@ def made(kind: str) -> Tensor:
 
 
 def parameters(most: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Temperatures, top-k of at most so many, top-p and min-p, [ROWS] each, also at their ends."""
+    """Return temperatures, top-k up to `most`, top-p and min-p, [ROWS] each, including their extremes."""
     generator = torch.Generator().manual_seed(1)
     top_p = torch.rand(ROWS, generator=generator)
     min_p = torch.rand(ROWS, generator=generator).square()

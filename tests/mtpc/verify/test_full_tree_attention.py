@@ -1,4 +1,4 @@
-"""Trees with borrowed nodes say what the target says: random targets, drafters and trees, all choices enumerated."""
+"""Trees with borrowed nodes are lossless: random targets, drafters and trees, all choices enumerated."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_no_text_is_accepted_less_far(example: Example) -> None:
 @settings(max_examples=20, deadline=None)
 @given(examples())
 def test_control_the_published_way_is_not_lossless(example: Example) -> None:
-    """Whenever the text may come to a borrowed token after which the target goes on otherwise than after its donor."""
+    """Gumiho's full tree attention is biased if a reachable borrowed token and its donor continue differently."""
     target, after = example.target, example.target.conditionals
     donors = example.donors.items()
     assume(any(target.probability(x) > 0 and not torch.equal(after[x], after[donor]) for x, donor in donors))

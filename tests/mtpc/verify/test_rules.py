@@ -85,7 +85,7 @@ def test_drafts_are_accepted_exactly_below_their_probability(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_low_precision_probabilities(rule: str) -> None:
-    """Verdicts on float32 probabilities are finite, padded and within the vocabulary, also for a sharp target."""
+    """Emitted tokens are padded and within the vocabulary, also with float32 probabilities of a sharp target."""
     generator = torch.Generator().manual_seed(0)
     target = (torch.randn(256, 5, 300, generator=generator) * 30).softmax(-1)
     draft = (torch.randn(256, 4, 300, generator=generator) * 30).softmax(-1)

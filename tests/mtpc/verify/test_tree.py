@@ -85,7 +85,7 @@ def test_control_a_coin_for_each_sibling_is_not_lossless() -> None:
 
 
 def sampled(target: Process, tree: list[Prefix], probs: Tensor) -> Counter[Prefix]:
-    """Verdicts at random uniforms, completed by samples of the target."""
+    """Count the emitted tokens at random uniforms, completed by samples of the target."""
     generator = torch.Generator().manual_seed(3)
     tokens, parents = (links.expand(SAMPLES, -1) for links in to_tensors(tree))
     uniforms = torch.rand(SAMPLES, len(tree) + 1, generator=generator)
@@ -115,7 +115,7 @@ TREE: list[Prefix] = [(1,), (2,), (1, 0), (2, 0), (1, 0, 3), (1, 2), (2, 0, 0)]
 
 
 def walk(choices: dict[Prefix, int]) -> tuple[list[int], list[int]]:
-    """(tokens, path) of one row of `TREE` for a target that chooses so, and 3 where nothing is said."""
+    """Return (tokens, path) of one row of `TREE` for a target with these choices, and 3 after other prefixes."""
     best = torch.tensor([[choices.get(x, 3) for x in [(), *TREE]]])
     verdict = verify_tree_greedy(*to_tensors(TREE), torch.nn.functional.one_hot(best, 4).float())
     accepted = int(verdict.accepted)

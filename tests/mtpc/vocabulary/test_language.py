@@ -138,7 +138,7 @@ def test_what_the_template_says_is_not_read() -> None:
     plain = detector.read(detector.begin(), text)
     within = [3, 4, 5, *text[:8], 399, *text[8:20], 3, 4, 5, *text[20:], 6]
     assert detector.read(detector.begin(), within) == pytest.approx(plain)
-    part = detector.read(detector.begin(), [3, 4, *text])  # the beginning of a piece alone is what somebody says
+    part = detector.read(detector.begin(), [3, 4, *text])  # an incomplete piece of the template is content
     assert part[0] > plain[0]
 
 

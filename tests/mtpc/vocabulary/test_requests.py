@@ -32,7 +32,7 @@ class Counting(LanguageDetector):
 
 
 def text(languages: list[int], each: int = 30) -> list[int]:
-    """So many tokens of each language in turn."""
+    """Return random tokens of the languages in turn; each: the number per language."""
     generator = np.random.default_rng(len(languages))
     return [token for language in languages for token in (generator.integers(0, 30, each) + 30 * language).tolist()]
 

@@ -1,4 +1,4 @@
-"""What a user may say of the draft vocabulary, and what follows when nothing is said."""
+"""Settings of the draft vocabulary, and their defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a chat template says itself, told from what is said in it."""
+"""Tokens of a chat template, told apart from the content of messages."""
 
 from __future__ import annotations
 

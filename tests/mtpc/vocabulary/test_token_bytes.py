@@ -57,7 +57,7 @@ def test_incomplete_characters_are_tokens_too() -> None:
 
 
 def test_word_pieces() -> None:
-    """Where a word goes on there is no space."""
+    """A piece that continues a word has no leading space."""
     read = token_bytes(word_piece())
     assert read.tokens[1:3] == (b" the", b"re")
 

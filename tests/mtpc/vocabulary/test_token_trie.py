@@ -151,7 +151,7 @@ def test_a_drafter_that_knows_nothing_leaves_the_smoothed_counts() -> None:
 
 
 def drawn(trie: TokenTrie, drafter: NextByteProbs, samples: int) -> tuple[Counter[int], dict[int, float]]:
-    """Tokens of so many walks, and the probabilities that came with them."""
+    """Return the counts of tokens drawn by `samples` walks, and the probabilities that the walks state."""
     generator, counts, stated = np.random.default_rng(1), Counter[int](), {}
     for _ in range(samples):
         token, log_q = trie.walk(drafter, generator.random())
@@ -224,7 +224,10 @@ def test_the_drafter_is_not_called_where_one_branch_is_possible() -> None:
 
 
 def test_without_prefixes_q_is_psi_of_the_paper() -> None:
-    """Where no token is the beginning of another a text says where its first token ends: theorem 3.2's psi."""
+    """If no token is a prefix of another, a text determines its first token.
+
+    Then q is psi of theorem 3.2 (arXiv:2502.05202).
+    """
     texts = ["aa", "ab", "baa", "bab", "bb"]
     trie, drafter = token_trie(vocabulary(*(text.encode() for text in texts))), ToyDrafter(("a", "b"), seed=3)
 

@@ -106,5 +106,5 @@ class Echo(DraftMethod):
         return EchoPart(config.vocab_size)
 
     def facts(self, drafter: Drafter) -> dict[str, str]:
-        """Return nothing beside its parts."""
+        """Return no facts other than those of its parts."""
         return {}

@@ -45,7 +45,7 @@ def note(stated: Tensor | None, rank: int) -> None:
 
 
 def in_vllm(drafter: Any) -> None:
-    """The V1 runner, which keeps probabilities; nothing is done twice where ours goes on from vLLM's."""
+    """Shift the states that a V1 drafter reads, and note its probabilities; nested calls of `propose` shift nothing."""
     from vllm.distributed import get_tensor_model_parallel_rank
 
     propose = drafter.propose

@@ -34,7 +34,7 @@ def write(drafts: Any, rank: int = 0) -> None:
 
 
 def record_vllm(drafter: Any) -> None:
-    """Drafted tokens [B][K], as they come, but for those of no request, and those that a subclass goes on from."""
+    """Record the draft tokens [B][K] of each step, except those of dummy runs and of a subclass's call to its base."""
     from vllm.distributed import get_tensor_model_parallel_rank
 
     propose = drafter.propose

@@ -1,7 +1,7 @@
 """Linear layers of SGLang with weights laid out for the processor, as in SGLang's CPU kernels.
 
-``torch.nn.functional.linear`` rearranges the weight in every call.  For the few tokens of a step this takes longer than
-the product, and as long for one token as for eight.  Measured costs of steps would be wrong.
+``torch.nn.functional.linear`` rearranges the weight in every call.  With the few tokens of a decoding step, this takes
+longer than the product, and as long for one token as for eight.  Measured costs of steps would be wrong.
 """
 
 from __future__ import annotations

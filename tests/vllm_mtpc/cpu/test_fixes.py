@@ -1,4 +1,4 @@
-"""The CPU mends: right results, and the original wherever that is right."""
+"""The CPU fixes: right results, and the original function wherever it is right."""
 
 from __future__ import annotations
 

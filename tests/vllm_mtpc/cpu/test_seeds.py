@@ -1,4 +1,4 @@
-"""The mend for seeded requests: a generator serves its request's own tokens, and none that are discarded."""
+"""The fix for seeded requests: a generator serves its request's own tokens, and none that are discarded."""
 
 from __future__ import annotations
 
@@ -46,4 +46,4 @@ def test_generators_come_back_after_an_error() -> None:
 
 
 def test_a_generator_of_a_cpu_cannot_be_wound_back() -> None:
-    assert not _can_set_offset()  # once it can, the mend is no longer applied and can go
+    assert not _can_set_offset()  # once it can, the fix is no longer applied and can be removed

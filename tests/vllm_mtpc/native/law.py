@@ -1,6 +1,6 @@
-"""Drafts of vLLM's own on Model Runner V2 are sampled and verified by its kernels; prints what was said as JSON.
+"""Samples and verifies drafts of vLLM's own drafter with the kernels of Model Runner V2; prints emitted tokens as JSON.
 
-A script of its own, because Triton decides when it is imported whether it interprets.
+This is a separate script, because Triton decides when it is imported whether it interprets kernels.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ def said(drafts: Tensor, stated: Tensor, target: Tensor, step: int) -> Tensor:
 
 
 def main() -> None:
-    """What is said where all is stated as it was drawn, and where the drafter forgets what cannot be drafted."""
+    """Print the target's distributions and the emitted tokens.
+
+    honest: drafts are stated as they were drawn.  forgetful: tokens that cannot be drafted are stated as if they could.
+    """
     made, generator = loop(), torch.Generator().manual_seed(0)
     states, target = (0.05 * torch.randn(ROWS, size, generator=generator) for size in (4, VOCABULARY))
     whole = states @ made.model.lm_head.weight[:VOCABULARY].T

@@ -94,7 +94,7 @@ def proposer(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def step(made: Any, said: list[int], temperature: Tensor | None, generators: Any = None) -> list[list[int]]:
-    """One of the runner, in which the target has said a token of each request."""
+    """Run one step of the runner, in which the target has emitted a token for each request."""
     requests = made.__dict__.setdefault("requests", requests_of(PROMPTS))
     batch = SimpleNamespace(req_ids=list(PROMPTS), all_greedy=temperature is None)
     tokens = torch.tensor([[token, -1] for token in said])

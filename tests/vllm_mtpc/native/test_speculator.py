@@ -231,9 +231,10 @@ def test_where_all_languages_are_all_tokens_nothing_is_restricted(monkeypatch: p
 
 @pytest.mark.parametrize("name", ["honest", "forgetful"])
 def test_what_is_said_has_the_targets_law(name: str, verified: dict[str, Any]) -> None:
-    """With vLLM's own kernels; unless what cannot be drafted is stated as if it could be.
+    """With vLLM's own kernels.
 
-    Then too much of what is said is of the draft vocabulary.
+    As a control, tokens that cannot be drafted are stated as if they could be.  Then too many emitted tokens are of the
+    draft vocabulary.
     """
     for row, (ids, probs) in enumerate(zip(IDS, verified["target"], strict=False)):
         own = sum(probs[token] for token in ids)
@@ -243,7 +244,7 @@ def test_what_is_said_has_the_targets_law(name: str, verified: dict[str, Any]) -
 
 @pytest.fixture(scope="module")
 def verified() -> dict[str, Any]:
-    """What `native_law.py` prints."""
+    """What `law.py` prints."""
     pytest.importorskip("triton", reason="needs Triton's interpreter")
     script = [sys.executable, "-m", "tests.vllm_mtpc.native.law"]
     path = os.pathsep.join([*FOLDERS, V2_ON_CPU, os.environ.get("PYTHONPATH", "")])

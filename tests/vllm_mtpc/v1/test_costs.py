@@ -1,4 +1,4 @@
-"""What is said when decoding steps are timed."""
+"""Warnings when decoding steps are timed."""
 
 from types import SimpleNamespace
 

@@ -23,7 +23,7 @@ NO_DRAFT = Draft(torch.zeros(2, 0, dtype=torch.int64), None)
 
 
 def batch_lengths(own: int = 0, copies: bool = True, **settings: Any) -> BatchLengths:
-    """With a drafter of so many draft steps."""
+    """Return the draft lengths of a batch; own: draft steps of the drafter."""
     said = VLLMDraftSettings(**settings)
     return BatchLengths(
         DraftBudget(own, steps=own), 8, said, CopyTable(), copies, torch.device("cpu"), Predictions(dict, VOCABULARY)

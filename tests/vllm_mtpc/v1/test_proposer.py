@@ -206,7 +206,10 @@ def proposed(monkeypatch: pytest.MonkeyPatch, longest: int = 1, **attributes: An
 
 
 def test_after_a_part_of_a_prompt_comes_the_prompts_next_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever vLLM says: to both parts of a drafter; where all is read, what the target has said."""
+    """Both parts of a drafter read that token, whatever token vLLM passes.
+
+    After a whole prompt they read the token that the target has emitted.
+    """
     drafts, begun = proposed(monkeypatch)
     assert drafts.tolist() == [[1], [2]]
     assert begun.following == begun.loop["next_token_ids"].tolist() == [7, 3]

@@ -113,7 +113,7 @@ def test_elsewhere_tokens_are_read_when_they_must_have_come(
         chosen.read_arrived()
     assert has_read(chosen, "a", list(range(5 - STEPS_IN_FLIGHT)))
     chosen.remove_requests(["a"])
-    chosen.add_request("a", list(range(5)))  # preempted, and back with all that it has said
+    chosen.add_request("a", list(range(5)))  # preempted, and back with all its tokens
     for _ in range(STEPS_IN_FLIGHT):
         chosen.add_tokens(["a"], torch.tensor([[-1]]))
         chosen.read_arrived()

@@ -181,7 +181,7 @@ def test_a_prompt_of_embeddings_has_no_text(runner: Runner) -> None:
 
 
 def test_each_draft_is_as_long_as_its_request_allows(runner: Runner) -> None:
-    """Without draft lengths; the text goes on as before."""
+    """Without adaptive draft lengths; the text continues as before."""
     lengths: dict[str, list[int]] = {"a": [], "b": []}
     runner.requests["a"].sampling_params = SimpleNamespace(extra_args={"max_draft_tokens": 1})
     runner.requests["b"].sampling_params = SimpleNamespace(extra_args={"max_draft_tokens": 0})

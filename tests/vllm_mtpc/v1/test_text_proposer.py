@@ -1,4 +1,4 @@
-"""The V1 runner's proposer of a text part without an engine: what it loads and says, and how a step is drafted."""
+"""The V1 runner's proposer of a text part without an engine: what it loads and logs, and how it drafts a step."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ def measurement(
 
 
 def point(batch_size: int = 1, temperature: float = 0.0, ngram: bool = False) -> Point:
-    """Two rounds: 100 and 100 tokens/s without, 200 and 300 with the drafter.
+    """Return two rounds: 100 and 100 tokens/s without the drafter, 200 and 300 with it.
 
-    ngram: beside them 150 and 150 with an n-gram drafter, which drafts in few steps.
+    ngram: add 150 and 150 tokens/s with an n-gram drafter, which drafts in few steps.
     """
     drafts, few = DraftCounters(40, 80, 60, (40, 20)), DraftCounters(10, 50, 18, (9, 9))
     without = measurement(100, 1.0, texts=("a", "b")), measurement(100, 1.0, texts=("a", "c"))

@@ -29,7 +29,7 @@ FAKE = Path(__file__).parents[1] / "servers" / "fake_server.py"
 
 @pytest.fixture
 def request_(tmp_path: Path) -> BenchOptions:
-    """Everything as it is where the user says nothing."""
+    """Return options of a short benchmark, with the defaults for all others."""
     (tmp_path / "prompts.jsonl").write_text('{"text": "x"}\n')
     return BenchOptions(
         target=WEIGHTS / "byte-target",

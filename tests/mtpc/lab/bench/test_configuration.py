@@ -1,4 +1,4 @@
-"""A configuration out of a benchmark's results: what it says, and that nothing is lost by it."""
+"""A serving configuration from a benchmark's results: its contents, and the files that it does not overwrite."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def served(engine: str = "vllm", drafter: str = BYTES) -> MeasuredServer:
 
 @pytest.fixture
 def measured(tmp_path: Path) -> Path:
-    """Results in which a long draft pays for one request, and none for many."""
+    """Write results in which a long draft gives a speedup at batch size 1, and no draft does for large batches."""
     values = results(point(1), point(4), point(16)) | {"settings": served()._asdict()}
     (tmp_path / "results.json").write_text(json.dumps(values))
     return tmp_path / "results.json"
@@ -131,7 +131,7 @@ def test_where_no_draft_pays_there_is_no_drafter(engine: str, tmp_path: Path) ->
 def test_vllm_drafts_at_some_batch_size_or_not_at_all() -> None:
     assert "speculative-config" in configuration(served(), [[1, 1, 0], [2, 16, 2]], None)
     assert "speculative-algorithm" not in configuration(served("sglang"), [[1, 1, 0], [2, 16, 2]], None)
-    # What copies drafts nothing in the steps in which nothing pays.
+    # With prompt lookup, a step in which drafting gives no speedup drafts nothing.
     assert "speculative-config" in configuration(served(), [[1, 16, 0]], COPYING)
 
 

@@ -79,7 +79,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refused(*arguments: str) -> str:
-    """The sentence with which a command ends; nothing else is said, and nothing is changed."""
+    """Return the sentence that a command prints on stderr when it fails; assert that it changes no file."""
     before = files_of(Path.cwd())
     result = CliRunner().invoke(app, list(arguments))
     assert result.exit_code == 2, result.output

@@ -1,4 +1,4 @@
-"""What the command line says when something is wrong: one sentence, exit code 2, no stack trace."""
+"""Errors of the command line: one sentence, exit code 2, no stack trace."""
 
 from __future__ import annotations
 

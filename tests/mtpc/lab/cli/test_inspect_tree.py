@@ -40,7 +40,7 @@ def drafter(request: pytest.FixtureRequest, target: Path) -> Path:
 
 
 def greedy(target: Path, prompt: str, length: int) -> list[int]:
-    """What the target says."""
+    """Return the target's greedy output after a prompt."""
     (text,) = generate(FrozenTarget(target), [list(prompt.encode())], length, 0.0)
     return text[len(prompt) :]
 
@@ -60,7 +60,7 @@ def inspected(drafter: Path, target: Path, *options: str) -> Result:
 
 
 def test_a_step(drafter: Path, target: Path) -> None:
-    """What is accepted is what the target goes on with, as far as there is a draft of it, and one token more."""
+    """The accepted path is the target's greedy output as far as it was drafted, and one token more."""
     decode, found = build_byte_tokenizer().decode, []
     for start in range(6):
         prompt = PROMPT[: start + 4]

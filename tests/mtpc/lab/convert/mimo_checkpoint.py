@@ -1,4 +1,4 @@
-"""Small random checkpoints in the layout of MiMo-7B-RL and FastMTP: a Qwen2 trunk with one MTP layer beside it."""
+"""Small random checkpoints in the layout of MiMo-7B-RL and FastMTP: a Qwen2 trunk and one MTP layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tests.support.tiny_models import SIZE, VOCAB
 
-# The configuration that both publish, but for the sizes; what FastMTP's has beside it.
+# The configuration that both publish, with smaller sizes, and the further keys of FastMTP's.
 MIMO: dict[str, Any] = {
     "architectures": ["MiMoForCausalLM"],
     "attention_bias": True,

@@ -1,4 +1,4 @@
-"""A model of the fake server: goes on with a user turn in random words, and answers with others."""
+"""A model for the fake server: it continues a user turn with random words, and answers with other ones."""
 
 from __future__ import annotations
 

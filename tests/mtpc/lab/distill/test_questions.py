@@ -1,4 +1,4 @@
-"""Questions of others, and questions about texts of the target's own."""
+"""Third-party prompts from a file, and questions about earlier outputs of the target."""
 
 from __future__ import annotations
 

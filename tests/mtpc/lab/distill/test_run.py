@@ -1,4 +1,4 @@
-"""Distillation against a fake server: what is written, what is left out, how it stops and goes on."""
+"""Distillation against a fake server: what is written, what is discarded, how it stops and continues."""
 
 from __future__ import annotations
 

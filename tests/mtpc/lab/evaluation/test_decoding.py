@@ -62,7 +62,7 @@ def test_it_ends_where_the_target_ends(target: FrozenTarget, drafter: Drafter) -
 def test_an_end_within_an_accepted_block_ends_the_text(
     target: FrozenTarget, drafter: Drafter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was accepted after it is not said; whatever the drafter, here it drafts the target's own text."""
+    """Accepted tokens after the end token are dropped.  Here the drafter drafts the target's own output."""
     prompt = prompts(1)[0]
     free = generate(target, [prompt], 40, 0.0)[0][len(prompt) :]
     said = 0

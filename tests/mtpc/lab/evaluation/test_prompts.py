@@ -1,4 +1,4 @@
-"""What the target goes on with: out of a corpus, out of conversations, out of a file."""
+"""Prompts for the target: from a corpus, from conversations, from a file."""
 
 from __future__ import annotations
 

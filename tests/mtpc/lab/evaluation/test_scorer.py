@@ -1,4 +1,7 @@
-"""Acceptance along a text against slow oracles: circuit operations, the layer in plain tensors, and the real loop."""
+"""Acceptance along a text against slow reference implementations.
+
+They are circuit operations, the layer in plain tensors, and the real decoding loop.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ WINDOW, START, LENGTH, TEMPERATURE = 4, 3, 12, 0.7
 
 def test_every_family_is_held_to_its_oracle_here() -> None:
     register_method()
-    # One drafts nothing, one reads states that are not computed here, one's oracle is in parallel/test_byte_part.py.
+    # One drafts nothing, one reads states that are not computed here, and one is tested in parallel/test_byte_part.py.
     unscored = {"copying", "between", "bytecircuit"}
     assert {method.name for method in draft_methods() if not method.reads_text} - unscored == set(NAMES)
 
@@ -136,7 +139,7 @@ def test_greedy_acceptance_is_that_of_the_real_loop(target: FrozenTarget, name: 
     asked, drafts, length = prompts(6), 3, 60
     lengths = []
     for prompt, text in zip(asked, generate(target, asked, length, 0.0), strict=True):
-        # Steps that start in the first tokens but K are foretold; the loop is cut off at the end.
+        # The prediction covers steps that start before the last K tokens, as the loop is cut off at the end.
         seen = features_for(target, drafter, GeneratedText(text, len(prompt)))
         foretold = counts_along([step_acceptance(drafter, head, seen, drafts, 0.0)]).rates
         counts, emitted = [], 1

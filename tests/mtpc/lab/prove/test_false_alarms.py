@@ -1,4 +1,4 @@
-"""A server that is right is found wrong no more often than is said, over many simulated runs of the statistics."""
+"""A correct server is rejected no more often than the stated level, over many simulated runs of the statistics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAMPLINGS = (SamplingSetting(), SamplingSetting(temperature=0.7, top_k=10, top_p
 
 
 def test_points_of_a_right_server_are_rarely_found_wrong() -> None:
-    """Where the baseline says too little after some tokens, the more often the rarer they are."""
+    """Points are missing where the baseline returned too few probabilities, more often after rare tokens."""
     noise, wrong, values = np.random.default_rng(0), 0, []
     for _ in range(RUNS):
         found = []
@@ -39,7 +39,10 @@ def test_points_of_a_right_server_are_rarely_found_wrong() -> None:
 
 
 def test_points_of_certain_tokens_are_as_many_as_they_seem() -> None:
-    """Where the noise alone says where they lie: the same of several samplings would count one point several times."""
+    """The point of a certain token depends on the noise alone.
+
+    The same noise for several samplings would count one point several times.
+    """
     samplings = tuple(SamplingSetting(temperature=t) for t in (0.5, 0.7, 1, 1.3))
     certain = CompletedSeries(prompt=0, sampling=SamplingSetting(), texts=((7,) * 4,) * 500)
     outputs = tuple(certain.model_copy(update={"sampling": sampling}) for sampling in samplings)

@@ -34,7 +34,7 @@ class State:
         pause: float = 0.02,
     ) -> None:
         self.drafting, self.pause = drafting, pause
-        self.gate = threading.Barrier(together, timeout=120)  # streams go on when so many are there
+        self.gate = threading.Barrier(together, timeout=120)  # streams wait here until `together` of them have begun
         self.answer = answer  # the choice that answers a request which does not stream
         self.refusal = 400  # status of what is not answered
         self.drafts = 0
@@ -133,7 +133,7 @@ class Handler(BaseHTTPRequestHandler):
         yield "[DONE]"
 
     def details(self, drafts: int) -> dict[str, Any]:
-        """SGLang's account of a request with so many drafts of one token, every second of them accepted."""
+        """Return SGLang's details of a request with `drafts` drafts of one token, every second one accepted."""
         accepted = drafts // 2
         return {
             "spec_verify_ct": drafts,

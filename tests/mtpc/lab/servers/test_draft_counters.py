@@ -8,7 +8,7 @@ from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 
 
 def count(accepted: list[int], num_drafts: int) -> DraftCounters:
-    """The counters of drafts of which so many tokens were accepted."""
+    """Return the counters of drafts; accepted: the number of accepted draft tokens of each."""
     at = tuple(float(sum(length > position for length in accepted)) for position in range(num_drafts))
     return DraftCounters(len(accepted), len(accepted) * num_drafts, sum(accepted), at)
 

@@ -33,7 +33,7 @@ SETTINGS = ServerSettings(Path("target"), max_batch=4, max_length=512)
 
 
 def details(accepted: list[int], drafts: int) -> dict[str, object]:
-    """What SGLang tells of a request whose steps accepted so many drafts."""
+    """Return SGLang's details of a request; accepted: the number of accepted draft tokens of each step."""
     histogram = [accepted.count(number) for number in range(max(accepted) + 1)]
     return {
         "spec_verify_ct": len(accepted),
@@ -105,7 +105,7 @@ def test_the_two_command_lines_differ_only_in_the_drafter() -> None:
 
 def test_the_engines_own_ngram_drafter() -> None:
     command = " ".join(sglang_command(replace(SETTINGS, ngram=SGLANG.ngram), 1))
-    # What SGLang would take by itself: 12 tokens verified, a trie of depth 18.
+    # The defaults of SGLang: 12 tokens verified, a trie of depth 18.
     assert "--speculative-algorithm NGRAM --speculative-num-draft-tokens 12" in command
     assert command.endswith("--speculative-ngram-max-trie-depth 18")
 

@@ -14,7 +14,7 @@ import pytest
 FAKE = Path(__file__).parent / "fake_server.py"
 ROOT = Path(__file__).parents[4]
 
-# A benchmark's part: two servers, each with a child; it says when they answer, and waits.
+# Part of a benchmark: it starts two servers, each with a child, prints a line when they answer, and waits.
 STARTER = f"""
 import sys, time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A wider model starts as the narrow one, and says so where it cannot."""
+"""A wider model starts with the narrow one's outputs; other shapes are refused with the reason."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Conversations of a tiny target, as if distilled: questions at random, answered by itself."""
+"""Conversations of a tiny target, as if distilled: random questions, answered by the target."""
 
 from __future__ import annotations
 

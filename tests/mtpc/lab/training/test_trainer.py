@@ -80,7 +80,7 @@ def test_a_resumed_training_ends_as_one_that_was_not_stopped(target: FrozenTarge
 def test_a_training_ends_when_its_time_is_up(
     target: FrozenTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the rate that its last update would have had; without a limit it goes on from there."""
+    """The schedule of the learning rate is fitted to the time; without a limit, training continues from there."""
     clock = count(0.0, 6.0)  # an update takes six seconds
     monkeypatch.setattr("mtpc.lab.training.trainer.time.monotonic", lambda: next(clock))
     state, rates = tmp_path / "state", list[float]()

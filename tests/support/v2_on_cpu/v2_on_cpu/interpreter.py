@@ -14,7 +14,7 @@ from triton.runtime import interpreter
 
 
 def register() -> None:
-    """Entry point of ``vllm.general_plugins``: mend the interpreter once in each process."""
+    """Entry point of ``vllm.general_plugins``: fix the interpreter once in each process."""
     if os.environ.get("TRITON_INTERPRET") != "1" or hasattr(interpreter, "mended"):
         return
     interpreter.mended = True

@@ -1,4 +1,4 @@
-"""The byte-level target's training: its rate, its losses, its updates, and that it goes on where it was left."""
+"""The byte-level target's training: its learning rate, its losses, its updates, and how it resumes."""
 
 from __future__ import annotations
 

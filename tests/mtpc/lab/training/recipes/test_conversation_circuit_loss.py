@@ -1,4 +1,4 @@
-"""The losses through the target's head against a plain loop, and their gradients against autograd."""
+"""The losses through the target's head against a reference implementation, and their gradients against autograd."""
 
 from __future__ import annotations
 

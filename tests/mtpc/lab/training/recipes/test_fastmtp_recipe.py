@@ -1,4 +1,4 @@
-"""The recipe of an MTP layer: it learns, an update is the plain loop's, and kept states are the target's."""
+"""The recipe of an MTP layer: it learns, updates equal a reference implementation's, kept states the target's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The losses of both parts against a plain loop: every start for itself, every distribution whole."""
+"""The losses of both parts against a reference implementation: one start at a time, over the whole vocabulary."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def plain(drafter: Drafter, head: SharedHead, hidden: Tensor, text: Tensor) -> t
     """Of one start: the divergence and the distance of every draft; text is known whole, hidden [L, d]."""
     start, divergence, distance = len(text) - DRAFTS - 2, [], []
     session = Recorded(drafter, head)
-    # Drafts that are the text's own tokens, stated in the oracle's place by a session that is made to draw them.
+    # The draft tokens are those of the text; the session only prepares what the parallel part reads.
     steps, window = drafter.split(DRAFTS)
     states = []
     before, state = hidden[None, : start + 1], None

@@ -1,4 +1,4 @@
-"""The recipe of circuits: they learn, an update is the plain loop's, and windows are a function of the seed."""
+"""The recipe of circuits: they learn, updates equal a reference implementation's, windows depend on the seed."""
 
 from __future__ import annotations
 
