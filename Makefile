@@ -51,7 +51,7 @@ test-env-sglang:
 chat-target: env  ## the chat model of the demo, out of a package, into runs/
 	@$(call MAKE_CHAT,$(BIN))
 
-demo: chat-target  ## serve a byte-level and a chat model without and with their drafters: completions and the speed-up
+demo: chat-target  ## serve a byte-level and a chat model without and with their drafters: completions and the speedup
 	@$(BIN)/python scripts/demo.py $(PAIRS) --copying $(CHAT_TARGET) $(CHAT_DRAFTER)
 
 demo-ray: env-ray  ## Ray Serve (ENGINE=vllm or sglang): two replicas with the drafter under load, one is killed, then the drafter is exchanged

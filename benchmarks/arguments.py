@@ -1,4 +1,4 @@
-"""What the command lines of benchmarks have in common."""
+"""Shared command-line helpers of the benchmarks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ Given = ParamSpec("Given")
 
 
 def one_sentence(main: Callable[Given, None]) -> Callable[Given, int]:
-    """The `main` of a benchmark with an exit code: 2 where something is wrong, which it says in one sentence."""
+    """Wrap the `main` of a benchmark so that it returns an exit code.
+
+    The code is 2 after an `MTPCError`, whose message is printed to stderr, and 0 otherwise.
+    """
 
     @wraps(main)
     def run(*given: Given.args, **named: Given.kwargs) -> int:
@@ -32,7 +35,12 @@ def one_sentence(main: Callable[Given, None]) -> Callable[Given, int]:
 
 
 def named(what: str, kind: Callable[[str], Value]) -> Callable[[str], tuple[str, Value]]:
-    """NAME=WHAT."""
+    """Return an argparse type that parses NAME=VALUE.
+
+    Args:
+        what: Placeholder for the value in the error message.
+        kind: Converts the value.
+    """
 
     def parsed(text: str) -> tuple[str, Value]:
         name, _, value = text.partition("=")
@@ -52,5 +60,5 @@ named_argument = named("ARGUMENT", str)
 
 
 def listed(kind: type) -> Any:
-    """A list with commas."""
+    """Return an argparse type that parses a comma-separated list."""
     return lambda text: [kind(part) for part in text.split(",") if part]

@@ -1,15 +1,15 @@
-r"""Compare a draft model with another tokenizer with transformers' assisted generation: outputs and vocabularies.
+r"""Compare outputs and vocabularies of SLEM and TLI with those of transformers' assisted generation.
 
     mtpc convert pair runs/smollm2 --target runs/qwen05 --out runs/pair
     python -m benchmarks.assisted_generation --target runs/qwen05 --drafter runs/pair --prompts questions.jsonl
 
-transformers has two of the algorithms of arXiv:2502.05202, for one request at a time: UAG is SLEM and is what greedy
-generation uses, USD is TLI and is what sampling uses.  Sampling from the most probable token alone is greedy, so both
-are compared token by token with SLEM and TLI of this project, in float32.  Where they differ, one of them is wrong or
-the target is on a tie: the gap of its two logits is printed.
+For a draft model with another tokenizer, transformers has two algorithms of arXiv:2502.05202, at batch size 1.  UAG is
+SLEM and serves greedy generation; USD is TLI and serves sampling.  USD is made greedy by a top-k of 1.  Greedy float32
+outputs are compared token by token with those of SLEM and TLI of this project.  At the first difference the gap of the
+target's two logits is printed: a tiny gap is rounding, any other gap is an error of one implementation.
 
-USD compares the names of tokens, this project their bytes.  The second table counts the draft model's tokens by who
-translates them: they differ where tokenizers of different kinds write the same byte under different names.
+USD matches tokens by their names, this project by their bytes.  The second table counts the draft model's tokens that
+each of them translates.  They differ where two types of tokenizers write the same byte under different names.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ NAMES: dict[Rule, str] = {"slem": "SLEM and UAG", "tli": "TLI and USD"}
 def assisted(
     target: FrozenTarget, draft: Path, rule: Rule, prompts: Sequence[list[int]], length: int
 ) -> list[list[int]]:
-    """Return transformers' greedy outputs with a draft model, none of which stops at an end token.
+    """Return transformers' greedy outputs with a draft model, which do not stop at an end token.
 
     Args:
         target: The target.
-        draft: Folder of the draft model, which is loaded anew, as transformers changes it.
+        draft: Folder of the draft model. It is loaded again, because transformers modifies it.
         rule: "slem" for UAG, "tli" for USD.
         prompts: Token ids of the target.
-        length: Most tokens of an output.
+        length: Largest number of tokens of an output.
     """
     from transformers import AutoModelForCausalLM
 
@@ -77,7 +77,7 @@ class Compared(NamedTuple):
         equal: Number of those that are equal.
         tokens: Number of tokens up to the first difference.
         accepted: Draft tokens that this project's verification accepted.
-        gaps: The target's largest logit less that of the other token, where two outputs differ first.
+        gaps: Difference of the target's logits of both tokens, at the first difference of two outputs.
     """
 
     outputs: int
@@ -90,7 +90,7 @@ class Compared(NamedTuple):
 def compare_outputs(
     target: FrozenTarget, part: PairPart, draft: Path, rule: Rule, prompts: Sequence[list[int]], length: int
 ) -> Compared:
-    """Compare greedy outputs; those of transformers may end a few tokens early."""
+    """Compare greedy outputs, up to the length of those of transformers, which may end a few tokens early."""
     part.rule, drafts = rule, 4
     equal, tokens, accepted, gaps = 0, 0, 0, []
     theirs = assisted(target, draft, rule, prompts, length)
@@ -98,19 +98,19 @@ def compare_outputs(
         decoded = speculate_text(target, part, prompt, len(expected), drafts)
         accepted += sum(decoded.accepted)
         pairs = enumerate(zip(decoded.tokens, expected, strict=True))
-        place = next((place for place, (own, other) in pairs if own != other), len(expected))
-        tokens += place
-        equal += place == len(expected)
-        if place < len(expected):
-            text = torch.tensor([prompt + expected[:place]], device=target.device)
+        position = next((position for position, (own, other) in pairs if own != other), len(expected))
+        tokens += position
+        equal += position == len(expected)
+        if position < len(expected):
+            text = torch.tensor([prompt + expected[:position]], device=target.device)
             with torch.inference_mode():
                 logits = target.model(input_ids=text).logits[0, -1].float()
-            gaps.append(float((logits[decoded.tokens[place]] - logits[expected[place]]).abs()))
+            gaps.append(float((logits[decoded.tokens[position]] - logits[expected[position]]).abs()))
     return Compared(len(theirs), equal, tokens, accepted, gaps)
 
 
 def compare_vocabularies(draft: Any, target: Any, vocab_size: int) -> Counter[tuple[str, str]]:
-    """Count the draft model's tokens by who translates them, and by what they are.
+    """Count the draft model's tokens by the algorithm that translates them, and by their type.
 
     Args:
         draft: Tokenizer of the draft model.
@@ -118,8 +118,8 @@ def compare_vocabularies(draft: Any, target: Any, vocab_size: int) -> Counter[tu
         vocab_size: V of the target.
 
     Returns:
-        Number of tokens by ("both alike", "both differently", "TLI only" or "USD only") and ("special", "one byte" or
-        "longer"), those that nobody translates left out.
+        Number of translated tokens by algorithm ("both alike", "both differently", "TLI only" or "USD only") and type
+        ("special", "one byte" or "longer").
     """
     from transformers.generation.candidate_generator import AssistantToTargetTranslator
 
@@ -140,15 +140,15 @@ def compare_vocabularies(draft: Any, target: Any, vocab_size: int) -> Counter[tu
 
 
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--target", type=Path, required=True)
-    add("--drafter", type=Path, required=True, help="what `mtpc convert pair` has written, with any --method but slrs")
-    add("--prompts", type=Path, required=True, help="a file of JSON Lines, as for `mtpc bench`")
-    add("--count", type=int, default=1, help="prompts of each kind (default: %(default)s)")
-    add("--longest", type=int, default=300, help="tokens of the longest prompt that is used (default: %(default)s)")
-    add("--max-tokens", type=int, default=48, help="default: %(default)s")
+    add("--target", type=Path, required=True, help="folder of the target")
+    add("--drafter", type=Path, required=True, help="checkpoint of `mtpc convert pair`, with any --method but slrs")
+    add("--prompts", type=Path, required=True, help="JSON Lines file, as for `mtpc bench`")
+    add("--count", type=int, default=1, help="limit the prompts of each category (default: %(default)s)")
+    add("--longest", type=int, default=300, help="skip prompts of more tokens (default: %(default)s)")
+    add("--max-tokens", type=int, default=48, help="limit the tokens of an output (default: %(default)s)")
     return parser.parse_args(given)
 
 
@@ -160,7 +160,7 @@ def main(given: Sequence[str] | None = None) -> None:
     drafter = load_drafter(asked.drafter, target.facts)
     config = drafter.config
     if not isinstance(config, PairConfig) or config.translation == "slrs":
-        raise MTPCError(f"--drafter is {asked.drafter}, but only pairs by tli or slem have a counterpart.")
+        raise MTPCError(f"--drafter is {asked.drafter}, but only pairs of --method tli or slem can be compared.")
     part = drafter.method.text(asked.drafter, config, str(asked.target), target.device)
     assert isinstance(part, PairPart)
     draft = local_folder(config.model, config.revision)
@@ -178,7 +178,7 @@ def main(given: Sequence[str] | None = None) -> None:
     counts = compare_vocabularies(*tokenizers, target.facts.vocab_size)
     lines = [[*kind, f"{number:,}"] for kind, number in sorted(counts.items())]
     title = "Tokens of the draft model with a translation"
-    CONSOLE.print(Table(title, ["translated by", "kind", "tokens"], lines).to_rich())
+    CONSOLE.print(Table(title, ["translated by", "type", "tokens"], lines).to_rich())
 
 
 if __name__ == "__main__":

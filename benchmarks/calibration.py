@@ -1,14 +1,15 @@
-r"""Whether drafted tokens are accepted as often as was foretold when their number was chosen, by position.
+r"""Compare predicted with observed acceptance of draft tokens, by position in the draft.
 
     python -m benchmarks.calibration --target runs/smollm2 --drafter weights/smollm2-fastmtp --prompts questions.jsonl
 
-The plain loop, greedy: the drafter's tokens mixed with copied ones, as many as pay, against what the target says.  Of
-those tokens that come after accepted ones only, as others are never looked at.  Last, the time that a step of one
-request takes to find what may be copied and to choose the length of its draft, and what "own" and "copied" in the
-drafter's copying.json would have been right; fit them on other prompts than they are measured on.
+The target generates greedy outputs.  The reference implementation drafts along them without an engine: tokens of the
+drafter and of prompt lookup, with adaptive draft lengths.  A draft token counts if all draft tokens before it were
+accepted, because verification stops at the first rejected one.  After the table the command prints the host overhead
+of one request, and the values of "own" and "copied" in the drafter's copying.json that fit these outputs.  Fit them on
+other prompts than those that you measure on.
 
-With --temperature the drafter alone, by rejection sampling, all that it draws: what "own_sampled" and "slope" would
-have been right.
+With --temperature only the drafter drafts, always its full length, and drafts are verified by rejection sampling.  The
+command then prints the values of "own_sampled" and "slope" that fit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.arguments import one_sentence
-from benchmarks.plain_loop import Clock, steps
+from benchmarks.reference_loop import Clock, steps
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import DEFAULT_COSTS
 from mtpc.lab.evaluation.decoding import speculate
@@ -39,73 +40,92 @@ from mtpc.prompt_lookup.calibration import LARGEST, SMALLEST
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.shared import SharedHead
 
+DRAFTER, PROMPT_LOOKUP = "drafter", "prompt lookup"
+
 
 class Token(NamedTuple):
-    """One drafted token: its place in the draft, from 1 on, the chance that was foretold, and whether it came true."""
+    """One verified draft token.
 
-    place: int
-    by: str  # "drafter" or "copying"
-    foretold: float
-    right: bool
+    Attributes:
+        position: Position in the draft, from 1 on.
+        by: Who drafted it: "drafter" or "prompt lookup".
+        predicted: Predicted probability that it is accepted if all tokens before it are.
+        accepted: Whether it was accepted.
+    """
+
+    position: int
+    by: str
+    predicted: float
+    accepted: bool
 
 
 def drafted(
     target: FrozenTarget, drafter: Drafter, table: CopyTable, text: GeneratedText, longest: int, clock: Clock
 ) -> Iterator[Token]:
-    """What is drafted along a greedy text, up to the first token of each draft that is wrong."""
-    copying = DraftLengths(draft_budget(drafter.config, longest, True), longest, DEFAULT_COSTS, table)
-    for step in steps(target, drafter, copying, text, clock):
-        for place, (foretold, right) in enumerate(zip(step.chances, step.right, strict=False)):
-            yield Token(place + 1, "drafter" if place < step.own else "copying", foretold, right)
+    """Yield the draft tokens along a greedy text, up to the first rejected token of each draft."""
+    lengths = DraftLengths(draft_budget(drafter.config, longest, True), longest, DEFAULT_COSTS, table)
+    for step in steps(target, drafter, lengths, text, clock):
+        for position, (predicted, accepted) in enumerate(zip(step.predicted, step.accepted, strict=False)):
+            yield Token(position + 1, DRAFTER if position < step.by_drafter else PROMPT_LOOKUP, predicted, accepted)
 
 
 def drawn(
     target: FrozenTarget, drafter: Drafter, table: CopyTable, texts: Sequence[GeneratedText], given: argparse.Namespace
 ) -> Iterator[tuple[Token, float]]:
-    """What is drawn after each prompt, up to the first of each draft that is rejected, and the largest chance there."""
+    """Draft and verify after each prompt by sampling.
+
+    Yields:
+        The draft tokens up to the first rejected token of each draft, each with the drafter's confidence: its largest
+        probability at this position.
+    """
     head, drafts = SharedHead.of(target.model), draft_budget(drafter.config, given.longest, True).tokens
     for number, text in enumerate(track(texts, "texts")):
         prompt, noise = text.tokens[: text.start], torch.Generator().manual_seed(number)
         how = {"temperature": given.temperature, "generator": noise}
         decoded = speculate(target, drafter, head, prompt, given.max_tokens, drafts, **how)
-        for peaks, accepted in zip(decoded.confidence, decoded.accepted, strict=True):
-            foretold = table.of_drafter(peaks, greedy=False)
-            for place in range(min(accepted + 1, drafts)):
-                yield Token(place + 1, "drafter", foretold[place], place < accepted), peaks[place]
+        for confidences, accepted in zip(decoded.confidence, decoded.accepted, strict=True):
+            predicted = table.of_drafter(confidences, greedy=False)
+            for position in range(min(accepted + 1, drafts)):
+                token = Token(position + 1, DRAFTER, predicted[position], position < accepted)
+                yield token, confidences[position]
 
 
 def calibration(tokens: Sequence[Token]) -> Table:
-    """By who drafted them and place, and of all places."""
+    """Return mean predicted and observed acceptance by drafter and position, and over all positions."""
     rows = []
     for by in sorted({token.by for token in tokens}):
-        theirs = [token for token in tokens if token.by == by]
-        for place in [*sorted({token.place for token in theirs}), None]:
-            of_place = [token for token in theirs if place in (token.place, None)]
-            foretold = float(np.mean([token.foretold for token in of_place]))
-            true = float(np.mean([token.right for token in of_place]))
-            name, number = "all" if place is None else str(place), str(len(of_place))
-            rows.append([by, name, number, f"{foretold:.3f}", f"{true:.3f}", f"{true - foretold:+.3f}"])
-    return Table("Foretold and true", ["drafted by", "place", "tokens", "foretold", "true", "difference"], rows)
+        drafted_by = [token for token in tokens if token.by == by]
+        for position in [*sorted({token.position for token in drafted_by}), None]:
+            chosen = [token for token in drafted_by if position in (token.position, None)]
+            predicted = float(np.mean([token.predicted for token in chosen]))
+            observed = float(np.mean([token.accepted for token in chosen]))
+            name, number = "all" if position is None else str(position), str(len(chosen))
+            rows.append([by, name, number, f"{predicted:.3f}", f"{observed:.3f}", f"{observed - predicted:+.3f}"])
+    columns = ["drafted by", "position", "tokens", "predicted", "observed", "difference"]
+    return Table("Conditional acceptance rate, predicted and observed", columns, rows)
 
 
 def fitted(tokens: Sequence[Token], by: str, added: Sequence[float]) -> list[float]:
-    """What to add to the logits of chances, by place, where something has been added already.
+    """Fit what is added to the logits of predicted probabilities, by position.
 
-    by: whose, those of drafts of the drafter or of copies.
+    Args:
+        tokens: Draft tokens.
+        by: Which of them to fit, see `Token.by`.
+        added: What was added already when they were predicted, by position.
     """
     shifts = []
-    for place in sorted({token.place for token in tokens if token.by == by}):
-        of_place = [token for token in tokens if token.by == by and token.place == place]
-        true = (sum(token.right for token in of_place) + 1) / (len(of_place) + 2)
-        foretold = float(np.mean([token.foretold for token in of_place]))
-        shifts.append(round(added[min(place, len(added)) - 1] + logit(true) - logit(foretold), 2))
+    for position in sorted({token.position for token in tokens if token.by == by}):
+        chosen = [token for token in tokens if token.by == by and token.position == position]
+        observed = (sum(token.accepted for token in chosen) + 1) / (len(chosen) + 2)
+        predicted = float(np.mean([token.predicted for token in chosen]))
+        shifts.append(round(added[min(position, len(added)) - 1] + logit(observed) - logit(predicted), 2))
     return shifts
 
 
-def regression(peaks: Sequence[float], right: Sequence[bool]) -> tuple[float, float]:
-    """What is added to the logit of the largest chance, and by what it is multiplied before: logistic regression."""
-    chances = np.clip(np.array(peaks), SMALLEST, LARGEST)
-    inputs, wanted = np.stack([np.ones(len(chances)), np.log(chances / (1.0 - chances))], 1), np.array(right, float)
+def regression(confidences: Sequence[float], accepted: Sequence[bool]) -> tuple[float, float]:
+    """Fit acceptance to the logit of the confidence by logistic regression; return the intercept and the slope."""
+    chances = np.clip(np.array(confidences), SMALLEST, LARGEST)
+    inputs, wanted = np.stack([np.ones(len(chances)), np.log(chances / (1.0 - chances))], 1), np.array(accepted, float)
     weights = np.zeros(2)
     for _ in range(50):
         found = 1.0 / (1.0 + np.exp(-inputs @ weights))
@@ -116,22 +136,25 @@ def regression(peaks: Sequence[float], right: Sequence[bool]) -> tuple[float, fl
 
 
 def logit(chance: float) -> float:
-    """Of a chance between 0 and 1."""
+    """Return the logit of a probability between 0 and 1."""
     return math.log(chance / (1.0 - chance))
 
 
 @one_sentence
 def main() -> None:
-    """Write texts, draft along them, count, print."""
+    """Generate texts, draft along them, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--drafter", type=Path, required=True)
-    parser.add_argument("--prompts", type=Path, required=True, help="JSON Lines, as for `mtpc bench`")
-    parser.add_argument("--questions", type=int, default=4, help="of each kind (default: %(default)s)")
-    parser.add_argument("--max-tokens", type=int, default=96, help="of an answer (default: %(default)s)")
-    parser.add_argument("--longest", type=int, default=10, help="draft (default: %(default)s)")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0, as given by default, is greedy")
-    parser.add_argument("--out", type=Path, help="a file for the table, as Markdown")
+    parser.add_argument("--target", type=Path, required=True, help="folder of the target")
+    parser.add_argument("--drafter", type=Path, required=True, help="drafter checkpoint")
+    parser.add_argument("--prompts", type=Path, required=True, help="JSON Lines file, as for `mtpc bench`")
+    questions = "limit the prompts of each category (default: %(default)s)"
+    parser.add_argument("--questions", type=int, default=4, help=questions)
+    length = "limit the tokens of an output (default: %(default)s)"
+    parser.add_argument("--max-tokens", type=int, default=96, help=length)
+    parser.add_argument("--longest", type=int, default=10, help="limit the tokens of a draft (default: %(default)s)")
+    temperature = "sample at this temperature; 0 is greedy (default: %(default)s)"
+    parser.add_argument("--temperature", type=float, default=0.0, help=temperature)
+    parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     given = parser.parse_args()
     target = FrozenTarget(given.target, device=default_device())
     drafter, table = load_drafter(given.drafter, target.facts), CopyTable.of(given.drafter)
@@ -142,21 +165,21 @@ def main() -> None:
     tokens: list[Token] = []
     console = Console()
     if given.temperature:
-        tokens, peaks = map(list, zip(*drawn(target, drafter, table, texts, given), strict=True))
-        added, slope = regression(peaks, [token.right for token in tokens])
-        told = [f'"own_sampled": [{added}], "slope": [{table.slope[0]}, {slope}]']
+        tokens, confidences = map(list, zip(*drawn(target, drafter, table, texts, given), strict=True))
+        added, slope = regression(confidences, [token.accepted for token in tokens])
+        values = [f'"own_sampled": [{added}], "slope": [{table.slope[0]}, {slope}]']
     else:
         clock = Clock()
         for text in track(texts, "texts"):
             tokens += drafted(target, drafter, table, text, given.longest, clock)
-        told = [
-            f"Finding copies and choosing lengths: {1000 * clock.seconds / clock.steps:.3f} ms a step.",
-            f'"own": {fitted(tokens, "drafter", table.own)}',
-            f'"copied": {fitted(tokens, "copying", table.copied)}',
+        values = [
+            f"Host overhead (prompt lookup, draft lengths): {1000 * clock.seconds / clock.steps:.3f} ms per step.",
+            f'"own": {fitted(tokens, DRAFTER, table.own)}',
+            f'"copied": {fitted(tokens, PROMPT_LOOKUP, table.copied)}',
         ]
     found = calibration(tokens)
     console.print(found.to_rich())
-    console.print("\n".join(told))
+    console.print("\n".join(values))
     if given.out is not None:
         given.out.write_text(found.to_markdown())
 

@@ -1,10 +1,10 @@
-"""Time and memory of every circuit operation.
+"""Time and peak memory of every circuit operation.
 
     python benchmarks/circuits.py [--device cuda] [--windows 8,16] [--ranks 1,16] [--batches 1,16] [--out FILE.json]
 
-Time is the wall time of the fastest of 20 calls: the one that other processes disturbed least.  Memory is what a
-call allocates at its peak, beyond its arguments: on CUDA by the allocator's own count, on a CPU by the largest sum
-of live allocations that the profiler sees.
+Time is the wall time of the fastest of 20 calls, because other processes disturb it least.  Memory is the peak of what
+a call allocates in addition to its arguments.  On CUDA it is counted by the allocator.  On a CPU it is the largest sum
+of live allocations in the profiler's trace.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SEED = 0
 
 
 def random_params(circuit: Circuit, batch: int, vocab: int, device: str) -> CircuitParams:
-    """Normalised parameters: leaves [B, n, R, V] and the circuit's sums."""
+    """Return random normalized parameters: leaves [B, n, R, V] and the circuit's sums."""
 
     def one(*shape: int) -> torch.Tensor:
         return torch.log_softmax(torch.randn(batch, *shape, device=device), -1)
@@ -38,7 +38,7 @@ def random_params(circuit: Circuit, batch: int, vocab: int, device: str) -> Circ
 
 
 def operations(circuit: Circuit, batch: int, vocab: int, device: str) -> dict[str, Callable[[], object]]:
-    """Every operation of a circuit, ready to be called."""
+    """Return every operation of a circuit as a function without arguments, by name."""
     params = random_params(circuit, batch, vocab, device)
     x = torch.randint(vocab, (batch, circuit.window), device=device)  # [B, n]
     noise = torch.rand(batch, circuit.window, device=device)
@@ -56,7 +56,7 @@ def operations(circuit: Circuit, batch: int, vocab: int, device: str) -> dict[st
 
 
 def seconds(call: Callable[[], object], device: str) -> float:
-    """Wall time of the fastest call."""
+    """Return the wall time of the fastest call."""
     times = []
     for repeat in range(REPEATS + 3):
         if device == "cuda":
@@ -71,7 +71,7 @@ def seconds(call: Callable[[], object], device: str) -> float:
 
 
 def peak_bytes(call: Callable[[], object], device: str) -> int:
-    """Bytes allocated at the peak of a call."""
+    """Return the bytes that a call allocates at its peak."""
     if device == "cuda":
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
@@ -87,8 +87,8 @@ def peak_bytes(call: Callable[[], object], device: str) -> int:
 
 
 def allocations(profiler: torch.profiler.profile) -> list[tuple[int, int]]:
-    """(time in ns, bytes: negative when freed) of every allocation in a profile."""
-    recorded: Any = profiler.profiler  # the profiler's own events do not tell what was freed
+    """Return the time in ns and the bytes of every allocation in a profile; freed bytes are negative."""
+    recorded: Any = profiler.profiler  # the profiler's public events do not show what was freed
     events = recorded.kineto_results.events()
     return [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
 
@@ -96,7 +96,7 @@ def allocations(profiler: torch.profiler.profile) -> list[tuple[int, int]]:
 def measure(
     device: str, windows: list[int], ranks: list[int], batches: list[int], vocab: int
 ) -> list[dict[str, object]]:
-    """One row for each kind, window, rank, batch and operation."""
+    """Return one row for each circuit, window, rank, batch size and operation."""
     rows: list[dict[str, object]] = []
     for kind, window, rank, batch in itertools.product(CIRCUITS, windows, ranks, batches):
         if kind == "ff" and rank != 1:
@@ -111,9 +111,9 @@ def measure(
 
 
 def table(rows: list[dict[str, object]]) -> Table:
-    """Operations across, circuits down; each cell is microseconds and KiB."""
+    """Return a table with a row for each circuit and a column for each operation: microseconds and KiB."""
     names = list(dict.fromkeys(str(row["operation"]) for row in rows))
-    shown = Table(title="microseconds / KiB at the peak")
+    shown = Table(title="microseconds / peak KiB")
     for column in ("circuit", "n", "R", "B", *names):
         shown.add_column(column, justify="right")
     for key, group in itertools.groupby(
@@ -125,14 +125,20 @@ def table(rows: list[dict[str, object]]) -> Table:
 
 
 def main() -> None:
-    """Print the table, write the JSON."""
+    """Measure, print the table and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--vocab", type=int, default=258)
-    parser.add_argument("--threads", type=int, default=1, help="threads of a CPU that an operation may use")
-    for name, default in (("windows", "8,16"), ("ranks", "1,16"), ("batches", "1,16")):
-        parser.add_argument(f"--{name}", type=lambda text: [int(n) for n in text.split(",")], default=default)
-    parser.add_argument("--out", type=Path, help="where the JSON is written")
+    add = parser.add_argument
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="device to measure (default: %(default)s)")
+    add("--vocab", type=int, default=258, help="vocabulary size, V (default: %(default)s)")
+    add("--threads", type=int, default=1, help="CPU threads of an operation (default: %(default)s)")
+    for name, default, meaning in (
+        ("windows", "8,16", "window sizes, n"),
+        ("ranks", "1,16", "ranks, R"),
+        ("batches", "1,16", "batch sizes, B"),
+    ):
+        help_text = f"{meaning}, comma-separated (default: %(default)s)"
+        add(f"--{name}", type=lambda text: [int(n) for n in text.split(",")], default=default, help=help_text)
+    add("--out", type=Path, help="write results to this JSON file")
     arguments = parser.parse_args()
     torch.manual_seed(SEED)
     torch.set_num_threads(arguments.threads)

@@ -1,20 +1,25 @@
-r"""Tokens/s by kind of question, and who drafts: nobody, the engine's n-gram drafter, a drafter, copying, or both.
+r"""Tokens/s by prompt category: no drafter, the engine's n-gram drafter, a drafter, prompt lookup, and the hybrid.
 
     mtpc train copying --target runs/smollm2 --out runs/smollm2-copying
     python -m benchmarks.copying --target runs/smollm2 --drafter weights/smollm2-fastmtp --alone runs/smollm2-copying \
         --prompts questions.jsonl --temperatures 0 0.8 --batch-sizes 1 4 --out runs/copying
 
-All of them are there at once, each in a process, and answer every question in turn, so that a machine whose speed
-drifts slows them alike.  With several rounds everything is asked again, the last one first in every other round; of a
-question, or batch of questions, each contestant's middle round counts, as a machine that others use as well slows some.
-results.json and results.md are written anew after each kind.  Questions: as `mtpc bench --prompts`, Spec-Bench's own
-too.  Where more requests are there at a time than a kind has questions, the questions of all kinds are asked together.
-Of several requests at a time each that is answered makes room for another one, four times over: in a batch that
-nothing follows, its slowest request alone decides.  Their answers are half of ``--max-tokens`` to all of it long, the
-same for every contestant: equally long ones would all end at once where nobody drafts, and the prompts after them be
-read together.  Both are measured twice: with drafts of the drafter's own length, all of which are verified, and with
-drafts as long as pays by ``--step-cost``; of the latter the last column tells what part of its time goes into finding
-copies and choosing lengths.
+The hybrid is the drafter with prompt lookup.  It is measured twice: with drafts of the drafter's own length K ("hybrid,
+K = N"), and with adaptive draft lengths ("hybrid, adaptive").  Adaptive lengths are chosen by ``--step-cost``; without
+it the server measures step costs when it starts.
+
+All servers run at once, each in its own process, and complete every prompt in turn, so that changes of the machine's
+speed affect all of them alike.  With several rounds, every other round has the reverse order of servers.  The median
+round of each prompt, or batch of prompts, counts.
+
+Above concurrency 1, a completed request is replaced by the next prompt, and each batch has four prompts per concurrent
+request.  Outputs then vary from half of ``--max-tokens`` to all of it, by the same pattern for every server, so that
+requests do not end together.  If a category has fewer prompts than concurrent requests, all categories are measured
+together.
+
+"relative to the best baseline" is the speed of the adaptive hybrid over the best of no drafter, drafter and prompt
+lookup.  "host overhead" is the share of its time that prompt lookup and the choice of draft lengths take.  results.json
+and results.md are written after each category.
 """
 
 from __future__ import annotations
@@ -50,41 +55,51 @@ from mtpc.lab.servers.speculation import resolve_num_drafts
 from mtpc.lab.table import Table
 
 ALL = "all"
-QUEUE = 4  # questions for each of several requests at a time
-ALONE, OF_ONE_LENGTH, BOTH = "copying alone", "both, of one length", "both, as long as pays"
+QUEUE = 4  # prompts per concurrent request in one measurement, above batch size 1
+PROMPT_LOOKUP, HYBRID = "prompt lookup", "hybrid, adaptive"
 
 
 class Found(NamedTuple):
-    """The measurements of an engine with one way to draft, by kind: of each question, or batch of them, by round."""
+    """The measurements of one server.
+
+    Attributes:
+        by_kind: For each prompt category and each prompt, or batch of prompts: one measurement per round.
+    """
 
     by_kind: dict[str, list[list[Measurement]]]
 
     def rounds(self, kind: str) -> list[list[Measurement]]:
-        """Of each question, or batch of questions, of a kind or of all."""
+        """Return the rounds of each prompt, or batch of prompts, of a category or of `ALL`."""
         return [rounds for name, found in self.by_kind.items() if kind in (name, ALL) for rounds in found]
 
     def of(self, kind: str) -> list[Measurement]:
-        """Those of a kind, or all."""
+        """Return all measurements of a category or of `ALL`."""
         return list(chain(*self.rounds(kind)))
 
     def speed(self, kind: str) -> float:
-        """Tokens/s: of each question's middle round, or two of them, all tokens over all seconds."""
-        return rate(list(chain(*map(middle, self.rounds(kind)))))
+        """Return tokens/s of a category or of `ALL`: all tokens over all seconds of the median rounds."""
+        return rate(list(chain(*map(median_rounds, self.rounds(kind)))))
 
-    def choosing(self, kind: str) -> float:
-        """Share of the time that finding what may be copied and choosing lengths takes."""
+    def host_overhead(self, kind: str) -> float:
+        """Return the share of the time that prompt lookup and the choice of draft lengths take."""
         seconds = sum(one.seconds for one in self.of(kind))
         return sum(one.time_share("lengths") * one.seconds for one in self.of(kind)) / seconds
 
 
-def middle(rounds: Sequence[Measurement]) -> list[Measurement]:
-    """The round of the median speed; of an even number both that are next to it."""
+def median_rounds(rounds: Sequence[Measurement]) -> list[Measurement]:
+    """Return the round of the median speed, or both middle rounds of an even number."""
     by_speed = sorted(rounds, key=lambda one: one.tokens_per_second)
     return by_speed[(len(rounds) - 1) // 2 : len(rounds) // 2 + 1]
 
 
 def copying_arguments(engine: str, cost: Any, adaptive: bool = True) -> list[str]:
-    """Return an engine's arguments for drafts that are copied as well; cost: of steps, None: the engine times them."""
+    """Return the arguments of an engine that switch prompt lookup on.
+
+    Args:
+        engine: vllm or sglang.
+        cost: The setting ``step_cost``; None to let the server measure step costs when it starts.
+        adaptive: Whether draft lengths adapt; otherwise every draft has the drafter's own length.
+    """
     if engine == "vllm":
         settings = {"copy": True} | ({"step_cost": cost} if cost is not None else {})
         return ["--additional-config", json.dumps({"mtpc": settings | ({} if adaptive else {"adaptive": False})})]
@@ -93,11 +108,14 @@ def copying_arguments(engine: str, cost: Any, adaptive: bool = True) -> list[str
 
 
 def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, ServerSettings]:
-    """All that is measured, by name, in the order of the columns.
+    """Return the settings of all servers by name, in the order of the table's columns.
 
-    longest_prompt: in tokens.
+    Args:
+        given: The command line.
+        longest_prompt: Tokens of the longest prompt.
 
-    Errors: `MTPCError` for a wrong setting.
+    Raises:
+        MTPCError: A setting is wrong.
     """
     own = resolve_num_drafts(given.drafter, None)
     ngrams = {f"n-gram {setting}": Ngram.parse(setting) for setting in given.ngram}
@@ -109,53 +127,59 @@ def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, Ser
     if given.step_cost is not None:
         stated = validated_json(StepCost, given.step_cost.encode(), "--step-cost is wrong")
         cost = stated.model_dump(exclude_unset=True)
-    always = replace(drafted, extra=(*plain.extra, *copying_arguments(given.engine, None, adaptive=False)))
-    paying = replace(drafted, extra=(*plain.extra, *copying_arguments(given.engine, cost)))
-    paying = replace(paying, num_drafts=max(own, given.copied_drafts))
+    fixed = replace(drafted, extra=(*plain.extra, *copying_arguments(given.engine, None, adaptive=False)))
+    adaptive = replace(drafted, extra=(*plain.extra, *copying_arguments(given.engine, cost)))
+    adaptive = replace(adaptive, num_drafts=max(own, given.copied_drafts))
     return {
         NO_DRAFTER: plain,
         **{name: replace(plain, ngram=ngram) for name, ngram in ngrams.items()},
         **({DRAFTER: drafted} if "drafter" in given.beside else {}),
-        **({} if given.alone is None else {ALONE: replace(paying, drafter=given.alone)}),
-        **({OF_ONE_LENGTH: always} if "one-length" in given.beside else {}),
-        BOTH: paying,
+        **({} if given.alone is None else {PROMPT_LOOKUP: replace(adaptive, drafter=given.alone)}),
+        **({f"hybrid, K = {own}": fixed} if "one-length" in given.beside else {}),
+        HYBRID: adaptive,
     }
 
 
 class Point(NamedTuple):
-    """What was found at a temperature with so many requests at a time, by name of the contestant."""
+    """The measurements at one temperature and concurrency.
+
+    Attributes:
+        temperature: Sampling temperature.
+        batch_size: Number of concurrent requests.
+        found: The measurements of each server by its name.
+    """
 
     temperature: float
     batch_size: int
     found: dict[str, Found]
 
-    def better(self, kind: str) -> float:
-        """Of both, as long as pays, to the better one of those that they are made of."""
-        return self.found[BOTH].speed(kind) / max(
-            self.found[name].speed(kind) for name in (DRAFTER, ALONE, NO_DRAFTER) if name in self.found
+    def relative_to_baselines(self, kind: str) -> float:
+        """Return the speed of the adaptive hybrid over the best of no drafter, drafter and prompt lookup."""
+        return self.found[HYBRID].speed(kind) / max(
+            self.found[name].speed(kind) for name in (DRAFTER, PROMPT_LOOKUP, NO_DRAFTER) if name in self.found
         )
 
     def table(self) -> Table:
-        """One row for each kind, one column for each contestant."""
+        """Return a table with one row for each prompt category and one column for each server."""
         (plain, *drafted), rows = self.found.values(), []
         for kind in [*plain.by_kind, ALL]:
             cells = [f"{plain.speed(kind):.1f}"]
             for one in drafted:
                 speed = one.speed(kind)
                 cells.append(speed_cell(speed, speed / plain.speed(kind), tokens_per_step(one.of(kind))))
-            share = f"{100 * self.found[BOTH].choosing(kind):.1f} %"
-            rows.append([kind, *cells, f"{self.better(kind):.2f}", share])
-        columns = ["kind", *self.found, "to the better", "choosing"]
-        where = f"T = {self.temperature:g}, batch {self.batch_size}"
-        return Table(f"Tokens/s (speed-up, tokens a step), {where}", columns, rows)
+            share = f"{100 * self.found[HYBRID].host_overhead(kind):.1f}%"
+            rows.append([kind, *cells, f"{self.relative_to_baselines(kind):.2f}", share])
+        columns = ["category", *self.found, "relative to the best baseline", "host overhead"]
+        where = f"T = {self.temperature:g}, concurrency {self.batch_size}"
+        return Table(f"Tokens/s (speedup, acceptance length), {where}", columns, rows)
 
     def to_json(self) -> dict[str, Any]:
-        """For results.json."""
+        """Return the figures for results.json."""
         plain = self.found[NO_DRAFTER]
         found = {
             name: {
                 "speedup": one.speed(ALL) / plain.speed(ALL),
-                "choosing": one.choosing(ALL),
+                "host_overhead": one.host_overhead(ALL),
                 "tokens_per_step": tokens_per_step(one.of(ALL)),
                 "by_kind": {
                     kind: [list(map(measurement_to_json, rounds)) for rounds in each]
@@ -169,7 +193,7 @@ class Point(NamedTuple):
 
 
 class Benchmark:
-    """What one run measures, and what it has found so far."""
+    """One run of the benchmark, with the results so far."""
 
     def __init__(self, given: argparse.Namespace, engine: Engine, console: Console) -> None:
         self.given, self.engine, self.console = given, engine, console
@@ -182,7 +206,7 @@ class Benchmark:
         self.points: list[Point] = []
 
     def run(self) -> None:
-        """Every question, to every contestant in turn, at each temperature and batch size."""
+        """Start all servers and measure them at each temperature and concurrency."""
         with side_by_side(self.engine, self.settings, self.given.out) as servers:
             for temperature, batch_size in product(self.given.temperatures, self.given.batch_sizes):
                 possible = {
@@ -213,12 +237,12 @@ class Benchmark:
                 for batch, found in enumerate(turns):
                     for name, measurement in found.items():
                         point.found[name].by_kind[kind][batch].append(measurement)
-            told = ", ".join(f"{name} {found.speed(kind):.1f}" for name, found in point.found.items())
-            self.console.print(f"{kind}: {told} tokens/s", highlight=False)
+            speeds = ", ".join(f"{name} {found.speed(kind):.1f}" for name, found in point.found.items())
+            self.console.print(f"{kind}: {speeds} tokens/s", highlight=False)
             self.write()
 
     def write(self) -> None:
-        """results.json and results.md."""
+        """Write results.json and results.md."""
         facts = provenance.collect()
         questions = {kind: len(prompts) for kind, prompts in self.asked.items()}
         results = {
@@ -229,39 +253,44 @@ class Benchmark:
             "points": [point.to_json() for point in self.points],
         }
         (self.given.out / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
-        made = f"Questions: {', '.join(f'{number} {kind}' for kind, number in questions.items())}; at most "
-        made += f"{self.given.max_tokens} tokens each, asked {self.given.rounds} times. Made by `{facts['command']}`."
+        made = f"Prompts: {', '.join(f'{number} {kind}' for kind, number in questions.items())}; at most "
+        made += f"{self.given.max_tokens} tokens per output; rounds: {self.given.rounds}. "
+        made += f"Command: `{facts['command']}`."
         tables = "\n".join(point.table().to_markdown() for point in self.points)
         (self.given.out / "results.md").write_text(f"{tables}\n{made}\n")
 
 
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--target", type=Path, required=True)
-    add("--drafter", type=Path, required=True)
-    add("--alone", type=Path, help="a drafter that only copies, as `mtpc train copying` makes it")
-    add("--engine", choices=("vllm", "sglang"), default="vllm", help="vLLM without its server (default: %(default)s)")
-    add("--prompts", type=Path, required=True, nargs="+", help="files of JSON Lines, as for `mtpc bench`")
-    add("--questions", type=int, default=6, help="of each kind, at most (default: %(default)s)")
-    add("--rounds", type=int, default=1, help="how often each is asked (default: %(default)s)")
-    add("--max-tokens", type=int, default=128, help="of an answer (default: %(default)s)")
-    add("--temperatures", type=float, nargs="+", default=[0.0], help="default: 0")
-    add("--batch-sizes", type=int, nargs="+", default=[1], help="requests at a time (default: 1)")
-    beside = "who else drafts, as much in every step (default: both of these)"
+    add("--target", type=Path, required=True, help="folder of the target")
+    add("--drafter", type=Path, required=True, help="drafter checkpoint")
+    add("--alone", type=Path, help="measure prompt lookup alone with this checkpoint of `mtpc train copying`")
+    engine = "engine; vllm runs offline, without its HTTP server (default: %(default)s)"
+    add("--engine", choices=("vllm", "sglang"), default="vllm", help=engine)
+    add("--prompts", type=Path, required=True, nargs="+", help="JSON Lines files, as for `mtpc bench`")
+    add("--questions", type=int, default=6, help="limit the prompts of each category (default: %(default)s)")
+    add("--rounds", type=int, default=1, help="measure each prompt this often (default: %(default)s)")
+    add("--max-tokens", type=int, default=128, help="limit the tokens of an output (default: %(default)s)")
+    add("--temperatures", type=float, nargs="+", default=[0.0], help="sampling temperatures; 0 is greedy (default: 0)")
+    add("--batch-sizes", type=int, nargs="+", default=[1], help="numbers of concurrent requests (default: 1)")
+    beside = "also measure the drafter alone, and the hybrid with fixed draft lengths (default: both)"
     add("--beside", nargs="*", choices=("drafter", "one-length"), default=["drafter", "one-length"], help=beside)
-    add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help="the engine's own drafter, as in 2-4:5")
-    add("--copied-drafts", type=int, default=10, help="longest draft that is copied (default: %(default)s)")
-    add("--step-cost", metavar="JSON", help="by which lengths are chosen, as `mtpc plan` prints it")
-    add("--server-arg", action="append", default=[], help="an argument for all, as in --server-arg=--dtype=float32")
-    add("--out", type=Path, default=Path("runs/copying"))
+    ngram = "also measure the engine's n-gram drafter: tokens to match, and K, such as 2-4:5"
+    add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help=ngram)
+    copied = "limit the draft tokens with adaptive lengths; never below the drafter's K (default: %(default)s)"
+    add("--copied-drafts", type=int, default=10, help=copied)
+    add("--step-cost", metavar="JSON", help="choose draft lengths by these step costs, as printed by `mtpc plan`")
+    shared = "pass this argument to all servers, such as --server-arg=--dtype=float32; may be repeated"
+    add("--server-arg", action="append", default=[], help=shared)
+    add("--out", type=Path, default=Path("runs/copying"), help="write results to this folder (default: %(default)s)")
     return parser.parse_args(given)
 
 
 @one_sentence
 def main(given: Sequence[str] | None = None) -> None:
-    """Measure what is asked for."""
+    """Measure, print the tables and write the results."""
     console, arguments = Console(), read_arguments(given)
     engine = find_engine(arguments.engine, offline=arguments.engine == "vllm")
     must_be_installed(engine)

@@ -1,11 +1,13 @@
-"""Bytes of weights that a draft step of a target's own MTP layer reads, without and with draft vocabularies.
+"""Bytes of weights that one draft step of a target's MTP layer reads, with and without draft vocabularies.
 
     python -m benchmarks.draft_bytes
 
-A step reads every matrix of the layer once, whatever the batch, of the embedding one row for each request, and of the
-target's output head all rows, or those that the requests of the batch may draft from.  In bfloat16, counted from the
-shapes as published; norms and biases are left out.  A quantized head is read as it is for all tokens; the rows of draft
-vocabularies are dequantized, hence bfloat16.
+Bytes are counted from published shapes in bfloat16; nothing is timed.  A draft step reads every matrix of the layer
+once, for any batch size.  It reads all rows of the target's output head, or the rows of the draft vocabularies that the
+batch uses.  The embedding, of which each request reads one row, norms and biases are left out.
+
+The second table is for quantized heads.  A draft step over all tokens reads the quantized head, but the rows of draft
+vocabularies are dequantized to bfloat16.
 """
 
 from __future__ import annotations
@@ -22,18 +24,27 @@ BYTES, MEGA = 2, 1e6
 
 
 class Shape(NamedTuple):
-    """Sizes of a target and its MTP layer: d, V, the layer's inner size, and rows of its attention's matrices."""
+    """Sizes of a target and of its MTP layer.
+
+    Attributes:
+        hidden: Hidden size, d.
+        vocab: Vocabulary size, V.
+        inner: Inner size of the layer's MLP.
+        queries: Rows of the query projection, with those of the output gate where there is one.
+        keys: Rows of the key projection, and of the value projection.
+        attended: Inputs of the attention's output projection.
+    """
 
     hidden: int
     vocab: int
     inner: int
-    queries: int  # with the gate, where there is one
+    queries: int
     keys: int
     attended: int
 
     @property
     def row(self) -> int:
-        """Bytes of a row of the head."""
+        """Bytes of a row of the output head."""
         return BYTES * self.hidden
 
     @property
@@ -53,8 +64,8 @@ TARGETS = {
 }
 
 
-# Bytes of a row of d numbers: FP8 and INT8 have a float32 scale for each row, AWQ and GPTQ a 16-bit scale and a 4-bit
-# zero point for each 128 numbers.
+# Bytes of a row of d numbers, with its scales. FP8 and INT8 have one float32 scale for each row. AWQ and GPTQ have a
+# 16-bit scale and a 4-bit zero point for each 128 numbers.
 HEADS: dict[str, Callable[[int], float]] = {
     "bfloat16": lambda size: BYTES * size,
     "FP8 or INT8": lambda size: size + 4,
@@ -63,7 +74,7 @@ HEADS: dict[str, Callable[[int], float]] = {
 
 
 def rows(shape: Shape, size: int, languages: int) -> Iterator[list[str]]:
-    """A row of the table for all tokens, for all languages' draft vocabularies together, and for one."""
+    """Yield the rows of a target: all tokens, the union of all languages' draft vocabularies, and one vocabulary."""
     whole = shape.layer + shape.vocab * shape.row
     named = {"all": shape.vocab, f"{languages} languages": languages * size, "one language": size}
     for name, tokens in named.items():
@@ -73,7 +84,7 @@ def rows(shape: Shape, size: int, languages: int) -> Iterator[list[str]]:
 
 
 def head_rows(shape: Shape, size: int, languages: int) -> Iterator[list[str]]:
-    """A row of the table for each format of the head: bytes of all its rows, and those of draft vocabularies."""
+    """Yield a row for each format of the head: bytes of all rows and of draft vocabularies, and shares of a step."""
     for name, row in HEADS.items():
         whole = shape.vocab * row(shape.hidden)
         some = [min(tokens, shape.vocab) * shape.row for tokens in (languages * size, size)]
@@ -84,17 +95,19 @@ def head_rows(shape: Shape, size: int, languages: int) -> Iterator[list[str]]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--size", type=int, default=8192, help="tokens of a language's draft vocabulary")
-    parser.add_argument("--languages", type=int, default=4, help="of one batch, with no token in common")
+    size = "tokens of each language's draft vocabulary (default: %(default)s)"
+    parser.add_argument("--size", type=int, default=8192, help=size)
+    languages = "number of languages in a batch; they have no token in common (default: %(default)s)"
+    parser.add_argument("--languages", type=int, default=4, help=languages)
     chosen = parser.parse_args(arguments)
-    columns = ["target", "drafts from", "tokens", "layer, MB", "head, MB", "a draft step, MB", "of the whole head's"]
+    columns = ["target", "drafts from", "tokens", "layer, MB", "head, MB", "draft step, MB", "share of the whole"]
     found = [[name, *row] for name, shape in TARGETS.items() for row in rows(shape, chosen.size, chosen.languages)]
-    tables = [Table("Weights read", columns, found)]
+    tables = [Table("Weights that one draft step reads", columns, found)]
     which = f"{chosen.languages} languages", "one language"
     columns = ["target", "its head", "all tokens, MB", *(f"{name}, MB" for name in which)]
-    columns += [f"a draft step, {name}" for name in which]
+    columns += [f"step, {name}" for name in which]
     found = [[name, *row] for name, shape in TARGETS.items() for row in head_rows(shape, chosen.size, chosen.languages)]
-    tables.append(Table("Rows of the head read, and draft steps as a share of those with all tokens", columns, found))
+    tables.append(Table("Bytes read of the output head, and of a draft step relative to all tokens", columns, found))
     for table in tables:
         Console(width=140).print(table.to_markdown(), markup=False)
 

@@ -1,12 +1,15 @@
-r"""Acceptance of drafters by kind of question, as chains, as trees and as trees with borrowed nodes, without an engine.
+r"""Acceptance of drafters by prompt category: chains, trees and trees with borrowed nodes, without an engine.
 
     python -m benchmarks.drafters --target runs/smollm2 --drafter one=runs/one --drafter other=runs/other \
         --prompts spec_bench.jsonl --data runs/distilled --trees 16,32 --borrow 8 --max-children 4 --out runs/drafters
 
-Acceptance lengths are the core's (`mtpc.lab.evaluation`), expected along what the target answers in float32, which is
-written once.  Beside them stands the accuracy of each draft of a chain, given everything before it right: of its most
-probable token, at temperature 0 (the Gumiho paper's figure 6).  What is found is kept in the folder as it comes: the
-same command goes on where it was, and with one drafter more scores that one alone.
+The target generates float32 outputs once.  Acceptance lengths are expected values along these outputs, see
+`mtpc.lab.evaluation`.  At temperature 0 a second table shows the accuracy of each draft token of a chain: how often the
+most probable token is right, everything before it being right.  Figure 6 of the Gumiho paper (arXiv:2503.10135) shows
+the same.  Results are kept in the folder of --out: the same command continues where it stopped, and scores only what
+is new.
+
+All tokens are drafted from, also where an engine would use a draft vocabulary.
 """
 
 from __future__ import annotations
@@ -35,11 +38,11 @@ from mtpc.methods.drafter import load_drafter
 from mtpc.target_head.shared import SharedHead
 
 SHIPPED = Path(__file__).parent / "chat_prompts.jsonl"
-WIDTH = 180  # columns of a terminal that the tables fit
+WIDTH = 180  # of the printed tables, in characters
 
 
 class Benchmark:
-    """What one run scores, and what it has found so far."""
+    """One run of the benchmark, with the results so far."""
 
     def __init__(self, given: argparse.Namespace, console: Console) -> None:
         self.given, self.console, self.kept = given, console, Kept(given.out / "kept")
@@ -70,7 +73,7 @@ class Benchmark:
         self.found: Found = {}
 
     def run(self) -> None:
-        """Score all drafters on the answers to all questions."""
+        """Score all drafters along the target's outputs after all prompts."""
         for title, prompts in self.sets.items():
             check_prompts(prompts, self.target.facts.vocab_size)
             for temperature in self.given.temperatures:
@@ -79,19 +82,19 @@ class Benchmark:
                 self.write()
 
     def _answers(self, title: str, prompts: Prompts, temperature: float) -> dict[str, list[GeneratedText]]:
-        """What the target answers, by kind."""
+        """Return the target's outputs by category, kept or generated."""
         given, name = self.given, f"answers {title} T={temperature:g}"
         made_of = {"target": self.digest, "questions": digest_of(prompts.by_kind)}
         made_of |= {"length": given.max_tokens, "seed": given.seed}
         found = self.kept.read(name, made_of)
         if found is None:
-            self.console.print(f"{given.target} answers the questions of {title}, T = {temperature:g} ...")
+            self.console.print(f"{given.target} completes the prompts of {title}, T = {temperature:g} ...")
             found = generate_texts(self.target, prompts, given.max_tokens, temperature, given.seed)
             self.kept.write(name, made_of, found)
         return {kind: [GeneratedText(*text) for text in texts] for kind, texts in found.items()}
 
     def _score(self, cell: Cell, texts: Sequence[GeneratedText]) -> None:
-        """Those drafters of which nothing is kept, side by side; each text is looked at once for all."""
+        """Score the drafters without a kept result; the target reads each text once for all of them."""
         answers = {"target": self.digest, "answers": digest_of(texts)}
         files: dict[str, tuple[str, dict[str, Any]]] = {}
         for one in self.scored:
@@ -115,7 +118,7 @@ class Benchmark:
             self.console.print(f"{cell.title}, {cell.kind}, T = {cell.temperature:g}: {lengths}", highlight=False)
 
     def write(self) -> None:
-        """results.json, the tables in results.md, and accuracy.png where something is greedy."""
+        """Write results.json, the tables in results.md, and accuracy.png if temperature 0 was measured."""
         given = self.given
         facts = provenance.collect(seed=given.seed)
         counts = {
@@ -132,41 +135,51 @@ class Benchmark:
         given.out.mkdir(parents=True, exist_ok=True)
         (given.out / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
         made = "\n".join(
-            f"Questions of {title}: {', '.join(f'{number} {kind}' for kind, number in of_set.items())}; answers of at "
-            f"most {given.max_tokens} tokens.\n"
+            f"Prompts of {title}: {', '.join(f'{number} {kind}' for kind, number in of_set.items())}; at most "
+            f"{given.max_tokens} tokens per output.\n"
             for title, of_set in counts.items()
         )
         parts = [table.to_markdown() for table in make_tables(self.rows, self.found)]
-        (given.out / "results.md").write_text("\n".join([*parts, made, f"Made by `{facts['command']}`."]) + "\n")
+        (given.out / "results.md").write_text("\n".join([*parts, made, f"Command: `{facts['command']}`."]) + "\n")
         picture = draw_accuracy(self.rows, self.found)
         if picture is not None:
             picture.savefig(given.out / "accuracy.png", dpi=150)
 
 
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--target", type=Path, required=True)
-    add("--drafter", type=named_folder, action="append", required=True, metavar="NAME=DIR")
-    add("--drafts", type=named_number, action="append", default=[], metavar="NAME=K", help="default: as it is made for")
-    file = 'JSON Lines with "kind" and "user", or Spec-Bench\'s, by its groups (default: those that ship)'
+    add("--target", type=Path, required=True, help="folder of the target")
+    drafter = "score this drafter checkpoint; may be repeated"
+    add("--drafter", type=named_folder, action="append", required=True, metavar="NAME=DIR", help=drafter)
+    drafts = "draft K tokens with this drafter (default: as many as it was trained for)"
+    add("--drafts", type=named_number, action="append", default=[], metavar="NAME=K", help=drafts)
+    file = (
+        'score on these prompts: JSON Lines with "user", and "kind" for the category, or the file of Spec-Bench; '
+        "may be repeated (default: benchmarks/chat_prompts.jsonl)"
+    )
     add("--prompts", type=Path, action="append", default=[], help=file)
-    add("--data", type=Path, action="append", default=[], help="conversations, whose held-out questions are asked")
-    add("--questions", type=int, default=10, help="of each kind, at most (default: %(default)s)")
-    add("--max-tokens", type=int, default=128, help="of an answer (default: %(default)s)")
-    add("--temperatures", type=listed(float), default="0,1", help="default: %(default)s")
-    add("--trees", type=listed(int), default="", help="numbers of nodes (default: chains only)")
-    add("--borrow", type=listed(int), default="", help="nodes that trees have beside these, borrowed")
-    add("--max-children", type=int, help="of a node of a tree (default: 10 behind an autoregressive part)")
-    add("--seed", type=int, default=0)
-    add("--out", type=Path, default=Path("runs/drafters"))
+    add("--data", type=Path, action="append", default=[], help="score on the held-out questions of these conversations")
+    add("--questions", type=int, default=10, help="limit the prompts of each category (default: %(default)s)")
+    add("--max-tokens", type=int, default=128, help="limit the tokens of an output (default: %(default)s)")
+    temperatures = "sampling temperatures, comma-separated; 0 is greedy (default: %(default)s)"
+    add("--temperatures", type=listed(float), default="0,1", help=temperatures)
+    trees = "also score trees with these numbers of nodes, comma-separated (default: chains only)"
+    add("--trees", type=listed(int), default="", help=trees)
+    borrow = "also score each tree with these numbers of additional borrowed nodes, comma-separated"
+    add("--borrow", type=listed(int), default="", help=borrow)
+    children = "limit the children of a tree node (default: no limit; an autoregressive part continues 10 prefixes)"
+    add("--max-children", type=int, help=children)
+    add("--seed", type=int, default=0, help="seed of the sampling (default: %(default)s)")
+    out = "write results to this folder, and continue from the results in it (default: %(default)s)"
+    add("--out", type=Path, default=Path("runs/drafters"), help=out)
     return parser.parse_args(given)
 
 
 @one_sentence
 def main(given: Sequence[str] | None = None) -> None:
-    """Measure what is asked for, and show the tables."""
+    """Score, write the results and print the tables."""
     console = Console()
     benchmark = Benchmark(read_arguments(given), console)
     benchmark.run()

@@ -1,4 +1,4 @@
-"""The tables and the picture of `benchmarks/drafters.py`."""
+"""Tables and plot of `benchmarks/drafters.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ MISSING = "-"
 
 
 class Row(NamedTuple):
-    """A way to draft.  drafter: whose.  tokens: that the target verifies in a step."""
+    """A row of the tables: a drafter's chain or one of its trees.
+
+    Attributes:
+        title: Heading of the row.
+        drafter: Name of the drafter, which is also the title of its chain.
+        tokens: Tokens that the target verifies in a decoding step.
+    """
 
     title: str
     drafter: str
@@ -23,7 +29,13 @@ class Row(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Answers to the questions of one kind.  title: of the set of questions."""
+    """The target's outputs after the prompts of one category.
+
+    Attributes:
+        title: Set of prompts.
+        temperature: Sampling temperature of the target.
+        kind: Prompt category.
+    """
 
     title: str
     temperature: float
@@ -34,7 +46,7 @@ Found = dict[Cell, dict[str, dict[str, Any]]]  # by the title of a row: `Counts.
 
 
 def make_tables(rows: Sequence[Row], found: Found) -> list[Table]:
-    """Acceptance lengths of each set of questions at each temperature, and accuracies where one is greedy."""
+    """Return acceptance lengths for each set of prompts and temperature, and accuracies at temperature 0."""
     tables = []
     for title, temperature, by_kind in sets(found):
         name = f"{title}, T = {temperature:g}"
@@ -42,24 +54,25 @@ def make_tables(rows: Sequence[Row], found: Found) -> list[Table]:
         for row in rows:
             lengths, chain = _lengths(by_kind, row.title), _lengths(by_kind, row.drafter)
             mean = fmean(lengths)
-            cells = [*(f"{length:.2f}" for length in lengths), f"{mean:.2f}", f"{mean / fmean(chain):.2f} x"]
+            cells = [*(f"{length:.2f}" for length in lengths), f"{mean:.2f}", f"{mean / fmean(chain):.2f}x"]
             lines.append([row.title, str(row.tokens), *cells])
-        columns = ["drafter", "verified", *by_kind, "mean", "over its chain"]
+        columns = ["drafter", "tokens verified", *by_kind, "mean", "relative to its chain"]
         tables.append(Table(f"Acceptance length (expected), {name}", columns, lines))
         if temperature == 0:
             accuracies = {row.title: accuracy(by_kind, row.title) for row in rows if row.title == row.drafter}
             longest = max(map(len, accuracies.values()))
             lines = [
-                [title, *(f"{100 * rate:.1f} %" for rate in rates), *[MISSING] * (longest - len(rates))]
+                [title, *(f"{100 * rate:.1f}%" for rate in rates), *[MISSING] * (longest - len(rates))]
                 for title, rates in accuracies.items()
             ]
-            columns = ["drafter", *(f"draft {number}" for number in range(1, longest + 1))]
-            tables.append(Table(f"Accuracy of each draft, given everything before it right, {name}", columns, lines))
+            columns = ["drafter", *(f"draft token {number}" for number in range(1, longest + 1))]
+            heading = f"Accuracy of each draft token, everything before it being right, {name}"
+            tables.append(Table(heading, columns, lines))
     return tables
 
 
 def draw_accuracy(rows: Sequence[Row], found: Found) -> Figure | None:
-    """A panel for each set of questions with a line for each drafter; None where nothing is greedy."""
+    """Draw accuracies, one panel for each set of prompts, one line for each drafter; None without temperature 0."""
     greedy = [(title, by_kind) for title, temperature, by_kind in sets(found) if temperature == 0]
     if not greedy:
         return None
@@ -70,18 +83,18 @@ def draw_accuracy(rows: Sequence[Row], found: Found) -> Figure | None:
                 rates = accuracy(by_kind, row.title)
                 axes.plot(range(1, len(rates) + 1), [100 * rate for rate in rates], marker="o", label=row.title)
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel("draft")
+        axes.set_xlabel("draft token")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylim(0, 100)
         axes.spines[["top", "right"]].set_visible(False)
     axes = figure.axes[0]
-    axes.set_ylabel("right, given everything before it right (%)")
+    axes.set_ylabel("accuracy, everything before it being right (%)")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=4, frameon=False)
     return figure
 
 
 def sets(found: Found) -> Iterator[tuple[str, float, Mapping[str, Mapping[str, Any]]]]:
-    """Each set of questions at each temperature, with what was found by kind."""
+    """Yield each set of prompts at each temperature, with its results by category."""
     together: dict[tuple[str, float], dict[str, Mapping[str, Any]]] = {}
     for cell, rates in found.items():
         together.setdefault((cell.title, cell.temperature), {})[cell.kind] = rates
@@ -90,7 +103,7 @@ def sets(found: Found) -> Iterator[tuple[str, float, Mapping[str, Mapping[str, A
 
 
 def accuracy(by_kind: Mapping[str, Mapping[str, Any]], title: str) -> list[float]:
-    """Of each draft, every kind weighing the same."""
+    """Return the accuracy of each draft token, mean over the categories."""
     each = (rates[title]["accuracy_given_the_text"] for rates in by_kind.values())
     return [fmean(rates) for rates in zip(*each, strict=True)]
 

@@ -1,14 +1,15 @@
-r"""Train an EAGLE layer for a target, in the layout that engines serve as their own `eagle`.
+r"""Train an EAGLE layer for a target, in the layout of the engines' own `eagle` drafters.
 
     python -m benchmarks.eagle_layer --target runs/smollm2 --drafter weights/smollm2-fastmtp --data runs/data \
         --minutes 15 --out runs/eagle
 
-Without a FastMTP drafter the layer starts as the linear map to the target's next state.  With one it starts from that
-drafter's layer, although EAGLE has no norm in front of the projection, of the layer, or behind it: the norms are folded
-into the matrices around them, as if every vector had the average size of the first conversations'.  Training then
-repairs what this changes.  The layer is a Llama's, whatever the target's are: engines know EAGLE's layers of no other
-type.  `OUT/vllm` and `OUT/sglang` hold the same layer: SGLang's has a bias of zero, and its architecture has another
-name.
+Without --drafter the layer starts as the linear map to the target's next state.  With the checkpoint of a FastMTP
+drafter it starts from that drafter's layer.  EAGLE lacks FastMTP's norms before the projection, before the layer and
+after it, so these are folded into the matrices next to them.  Folding assumes that every vector has the average size of
+those in the first conversations; training compensates for the difference.
+
+The layer is always of type Llama, because the engines support EAGLE layers of no other type.  `OUT/vllm` and
+`OUT/sglang` hold the same layer.  SGLang's has a bias of zero in addition, and another name of its architecture.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from mtpc.lab.training.trainer import Trainer, train_on
 from mtpc.methods.drafter import Drafter, load_drafter
 
 DRAFTS = 4
-MAPPED = 32  # batches of conversations from which the linear map is fitted
+MAPPED = 32  # batches of conversations that the linear map is fitted to
 RIDGE = 1e-3  # added to its normal equations, relative to the size of each input
 ARCHITECTURES = {"vllm": "LlamaForCausalLM", "sglang": "LlamaForCausalLMEagle"}  # vLLM adds its own prefix
 
 
 class EagleRecipe(GumihoRecipe):
-    """Recipe of layers without outer norms and without a bias."""
+    """Recipe for layers without outer norms and without a bias."""
 
     def _initialize(self, drafter: Drafter) -> None:
         layers = drafter.autoregressive
@@ -79,7 +80,7 @@ class EagleRecipe(GumihoRecipe):
 
 @torch.no_grad()
 def map_to_next_states(layers: DraftLayers, read: Iterable[tuple[Tensor, Tensor]]) -> None:
-    """Make the projection the best linear map to the target's next state; the decoder layer adds nothing at first.
+    """Initialize the projection as the best linear map to the target's next state; the decoder layer adds nothing.
 
     Args:
         layers: One layer without outer norms, written in place.
@@ -89,10 +90,10 @@ def map_to_next_states(layers: DraftLayers, read: Iterable[tuple[Tensor, Tensor]
     size = layers.config.hidden_size
     products, crossed = torch.zeros(2 * size, 2 * size).double(), torch.zeros(2 * size, size).double()
     for embeddings, states in read:
-        goes_on = states[:, 1:].any(-1)
-        given = torch.cat([states[:, :-1], embeddings], -1)[goes_on].double()
+        continues = states[:, 1:].any(-1)
+        given = torch.cat([states[:, :-1], embeddings], -1)[continues].double()
         products += given.T @ given
-        crossed += given.T @ states[:, 1:][goes_on].double()
+        crossed += given.T @ states[:, 1:][continues].double()
     products.diagonal().mul_(1 + RIDGE)
     layers.input_proj.weight.copy_(torch.linalg.solve(products, crossed).T)
     layers.input_proj.bias.zero_()
@@ -102,10 +103,10 @@ def map_to_next_states(layers: DraftLayers, read: Iterable[tuple[Tensor, Tensor]
 
 @torch.no_grad()
 def fold_norms(layers: DraftLayers, trained: DraftLayers, embeddings: Tensor, states: Tensor) -> None:
-    """Copy a normed layer into one without outer norms.
+    """Copy a layer with outer norms into one without them.
 
-    Each norm becomes a constant factor for each dimension.  That of the final norm scales all that is added to the
-    residual stream.
+    Each norm becomes a constant factor for each dimension.  The factors of the final norm are applied to everything
+    that is added to the residual stream.
 
     Args:
         layers: One layer without outer norms, written in place.
@@ -151,18 +152,18 @@ def write_layer(folder: Path, engine: str, layers: DraftLayers, dtype: str) -> N
     """Write a layer in EAGLE's layout.
 
     Args:
-        folder: To write.
+        folder: Folder to create.
         engine: vllm or sglang.
         layers: One layer without outer norms.
-        dtype: The target's.
+        dtype: Dtype of the target, as in its config.json.
     """
     folder.mkdir(parents=True)
     config = {key: getattr(layers.config, key) for key in SHARED_KEYS}
-    # SGLang replaces the layer's embedding and its head, and fails if they are one module.
+    # SGLang replaces the embedding and the head of the layer, and fails if both are one module.
     config |= {"tie_word_embeddings": False, "architectures": [ARCHITECTURES[engine]]}
     config |= {"model_type": "llama", "dtype": dtype}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    of_state, of_token = layers.input_proj.weight.detach().chunk(2, 1)  # EAGLE's reads the embedding first
+    of_state, of_token = layers.input_proj.weight.detach().chunk(2, 1)  # EAGLE's embedding comes first
     tensors = {f"layers.0.{name}": tensor.contiguous() for name, tensor in layers.blocks[0].state_dict().items()}
     tensors["fc.weight"] = torch.cat([of_token, of_state], 1)
     if engine == "sglang":
@@ -171,36 +172,36 @@ def write_layer(folder: Path, engine: str, layers: DraftLayers, dtype: str) -> N
 
 
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--target", type=Path, required=True)
-    add("--drafter", type=Path, help="FastMTP drafter of this target to start from")
-    add("--data", type=Path, required=True, help="folder of `mtpc distill`")
-    add("--states", type=Path, help="folder that keeps the target's hidden states, as in `mtpc train`")
-    add("--minutes", type=float, default=15, help="of training (default: %(default)s)")
-    add("--epochs", type=int, default=1, help="of training at most (default: %(default)s)")
-    add("--out", type=Path, required=True)
+    add("--target", type=Path, required=True, help="folder of the target")
+    add("--drafter", type=Path, help="start from the layer of this FastMTP drafter")
+    add("--data", type=Path, required=True, help="train on the conversations in this folder of `mtpc distill`")
+    add("--states", type=Path, help="keep the target's hidden states in this folder, as in `mtpc train`")
+    add("--minutes", type=float, default=15, help="limit the minutes of training (default: %(default)s)")
+    add("--epochs", type=int, default=1, help="limit the epochs of training (default: %(default)s)")
+    add("--out", type=Path, required=True, help="write both layouts to this new folder")
     return parser.parse_args(given)
 
 
 @one_sentence
 def main(given: Sequence[str] | None = None) -> None:
-    """Train, and write both layouts."""
+    """Train a layer and write it in both layouts."""
     arguments = read_arguments(given)
     check_new_folder(arguments.out)
     device = default_device()
     target = FrozenTarget(arguments.target, device=device, dtype=training_dtype(device))
-    settings = GumihoSettings(  # without heads the layers draft the tokens of both parts
+    settings = GumihoSettings(  # the layer drafts all steps + positions tokens: it has no parallel heads
         steps=DRAFTS - 1, positions=1, regression=0.0, classification=1.0, beta=0.6, epochs=arguments.epochs, batch=8,
         micro_batch=4, learning_rate=2e-4, optimizer="muon", starts=0.5, head_rows=6144,
     )  # fmt: skip
-    own = {"layer": "llama", "attention_bias": False, "num_hidden_layers": 1, "normed": False, "steps": DRAFTS - 1}
-    config = config_for(target.model.config, None, **own)
-    learnt = [conversation for conversation in read_conversations(arguments.data) if not conversation.heldout]
+    values = {"layer": "llama", "attention_bias": False, "num_hidden_layers": 1, "normed": False, "steps": DRAFTS - 1}
+    config = config_for(target.model.config, None, **values)
+    learned = [conversation for conversation in read_conversations(arguments.data) if not conversation.heldout]
     states = None if arguments.states is None else HiddenStateCache(arguments.states, target)
     start = None if arguments.drafter is None else load_drafter(arguments.drafter, target.facts)
-    recipe = EagleRecipe(target, learnt, {"eagle": config}, settings, start=start, states=states)
+    recipe = EagleRecipe(target, learned, {"eagle": config}, settings, start=start, states=states)
     trainer = Trainer(recipe, minutes=arguments.minutes)
     train_on(Console(), trainer)
     layers = trainer.learners[0].model.autoregressive

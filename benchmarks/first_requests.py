@@ -1,14 +1,14 @@
-r"""Measure tokens/s by concurrency, from the first request that a server answers: without a drafter and with several.
+r"""Tokens/s by concurrency from a server's first requests on, without a drafter and with several drafters.
 
     python -m benchmarks.first_requests --engine vllm --target runs/smollm2 --prompts spec_bench.jsonl --ngram 2-4:4 \
         --drafter fastmtp=weights/smollm2-fastmtp --drafter both=weights/smollm2-fastmtp --drafts both=10 \
         --drafter-arg both=--no-async-scheduling --drafter-arg both=--additional-config \
         --drafter-arg 'both={"mtpc": {"copy": true}}' --out runs/first-requests
 
-All servers run at once and answer the same questions in turn, so that a machine whose speed drifts slows them alike.
-With several starts all of them are started anew, and each start begins with another concurrency: nothing was answered
-before its first questions.  Questions are spread over the file.  results.json and results.md are written after each
-concurrency; the tables show the median over the starts.
+All servers run at once and complete the same prompts in turn, so that changes of the machine's speed affect all of them
+alike.  There is no warm-up: the first prompts of a start are the first requests of its servers.  All servers start
+--starts times, and each start begins with another concurrency.  Prompts are spread over the files.  The tables show
+medians over the starts.  results.json and results.md are written after each concurrency.
 """
 
 from __future__ import annotations
@@ -38,11 +38,19 @@ from mtpc.lab.servers.server import Server, side_by_side
 from mtpc.lab.table import Table
 from mtpc.lab.text.prompts import Prompt, read_prompts
 
-TURN = 8  # questions for each concurrent request before the next server's turn
+TURN = 8  # prompts per concurrent request before the next server's turn
 
 
 class Point(NamedTuple):
-    """One server's completions of all questions, in turns, at a temperature and concurrency of one start."""
+    """The measurements of one server at one start, temperature and concurrency.
+
+    Attributes:
+        start: Number of the start, from 0 on.
+        temperature: Sampling temperature.
+        concurrency: Number of concurrent requests.
+        name: Name of the server.
+        turns: One measurement for each turn.
+    """
 
     start: int
     temperature: float
@@ -52,7 +60,7 @@ class Point(NamedTuple):
 
 
 class Benchmark:
-    """What one run measures, and what it has found so far."""
+    """One run of the benchmark, with the results so far."""
 
     def __init__(self, given: argparse.Namespace, engine: Engine, console: Console) -> None:
         self.given, self.engine, self.console = given, engine, console
@@ -65,7 +73,7 @@ class Benchmark:
         self.points: list[Point] = []
 
     def run(self) -> None:
-        """Start all servers, as often as wanted, and ask each of them every question at each concurrency."""
+        """Start all servers --starts times, and measure each of them on all prompts at each concurrency."""
         settings = {one.name: self.engine.as_released(one.settings, one.temperatures) for one in self.contestants}
         concurrencies = self.given.concurrency
         for start in range(self.given.starts):
@@ -84,21 +92,21 @@ class Benchmark:
                 done = measure(self.engine, server, server.model(), prompts, sampling, concurrency)
                 points[name].turns.append(done)
         self.points += points.values()
-        told = ", ".join(f"{name} {rate(point.turns):.1f}" for name, point in points.items())
+        speeds = ", ".join(f"{name} {rate(point.turns):.1f}" for name, point in points.items())
         self.console.print(
-            f"start {start + 1}, T = {temperature:g}, concurrency {concurrency}: {told} tokens/s", highlight=False
+            f"start {start + 1}, T = {temperature:g}, concurrency {concurrency}: {speeds} tokens/s", highlight=False
         )
         self.write()
 
     def _turns(self, concurrency: int) -> Iterator[list[Prompt]]:
-        """Yield the questions of each turn; none is so short that a batch of the concurrency hardly fills."""
+        """Yield the prompts of each turn: at least `TURN` per concurrent request, if there are as many."""
         turns = max(1, len(self.prompts) // (TURN * concurrency))
         bounds = [number * len(self.prompts) // turns for number in range(turns + 1)]
         for begin, end in pairwise(bounds):
             yield self.prompts[begin:end]
 
     def table(self, temperature: float) -> Table:
-        """One row for each contestant: tokens/s, the speedup over no drafter and the acceptance length."""
+        """Return a table with one row for each server: tokens/s, speedup over no drafter and acceptance length."""
         rows = []
         at = {(p.concurrency, p.name, p.start): p for p in self.points if p.temperature == temperature}
         measured = [each for each in self.given.concurrency if any(each == key[0] for key in at)]
@@ -125,30 +133,33 @@ class Benchmark:
         points = [{**point._asdict(), "turns": list(map(measurement_to_json, point.turns))} for point in self.points]
         results = {"provenance": facts, "settings": vars(self.given), "points": points}
         (self.given.out / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
-        made = f"{self.engine.title}; {len(self.prompts)} questions, {self.given.max_tokens} tokens each. "
+        made = f"{self.engine.title}; {len(self.prompts)} prompts, {self.given.max_tokens} tokens per output. "
         tables = [self.table(temperature).to_markdown() for temperature in self.given.temperatures]
-        (self.given.out / "results.md").write_text("\n".join([*tables, f"{made}Made by `{facts['command']}`."]) + "\n")
+        (self.given.out / "results.md").write_text("\n".join([*tables, f"{made}Command: `{facts['command']}`."]) + "\n")
 
 
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     add = parser.add_argument
-    add("--prompts", type=Path, required=True, nargs="+", help="files of JSON Lines, as for `mtpc bench`")
-    add("--questions", type=int, default=60, help="spread over the files (default: %(default)s)")
-    add("--max-tokens", type=int, default=48, help="length of every completion (default: %(default)s)")
-    add("--temperatures", type=listed(float), default="0", help="default: %(default)s")
-    add("--concurrency", type=listed(int), default="1,4,8,16", help="requests at a time (default: %(default)s)")
-    add("--starts", type=int, default=3, help="how often all servers are started anew (default: %(default)s)")
-    add("--out", type=Path, default=Path("runs/first-requests"))
+    add("--prompts", type=Path, required=True, nargs="+", help="JSON Lines files, as for `mtpc bench`")
+    add("--questions", type=int, default=60, help="use this many prompts, spread over the files (default: %(default)s)")
+    add("--max-tokens", type=int, default=48, help="generate this many tokens per prompt (default: %(default)s)")
+    temperatures = "sampling temperatures, comma-separated; 0 is greedy (default: %(default)s)"
+    add("--temperatures", type=listed(float), default="0", help=temperatures)
+    concurrency = "numbers of concurrent requests, comma-separated (default: %(default)s)"
+    add("--concurrency", type=listed(int), default="1,4,8,16", help=concurrency)
+    add("--starts", type=int, default=3, help="start all servers this often (default: %(default)s)")
+    out = "write results to this folder (default: %(default)s)"
+    add("--out", type=Path, default=Path("runs/first-requests"), help=out)
     parser.set_defaults(trees=[], borrow=[], max_children=None)
     return parser.parse_args(given)
 
 
 @one_sentence
 def main(given: Sequence[str] | None = None) -> None:
-    """Measure, and show the tables."""
+    """Measure, write the results and print the tables."""
     console, arguments = Console(width=200), read_arguments(given)
     engine = find_engine(arguments.engine)
     must_be_installed(engine)

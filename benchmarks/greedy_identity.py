@@ -5,11 +5,14 @@ r"""Compare greedy outputs with and without a drafter, token by token, in float3
     python -m benchmarks.greedy_identity --engine vllm --target runs/qwen05 --drafter tli=runs/tli \
         --drafter slem=runs/slem --prompts spec_bench.jsonl --out runs/greedy-identity
 
-One server runs after the other, the one without a drafter and without this project's plugin last.  Each gets the same
-prompts, spread over the file, at a fixed concurrency; every fourth request is a sampled one.  No output ends early.
-Where an output differs, the first difference is printed: both tokens, and the gap of their log-probabilities on the
-server without a drafter, which also completes this prompt once more, alone.  The command fails where a gap is too
-large for rounding.  Outputs are kept in the folder: the same command continues there.
+One server runs after the other.  The last one has no drafter, and does not load this project's plugin.  Each completes
+the same prompts, spread over the file, at a fixed concurrency.  Every fourth request is sampled, and only the greedy
+outputs are compared.  Outputs do not stop at end tokens.
+
+For each output that differs, the first difference is printed: both tokens, and the gap of their log-probabilities on
+the server without a drafter.  That server also completes the prompt once more at batch size 1.  The exit code is 2 if a
+gap is unknown or above --tie, the largest one that counts as rounding.  Outputs are kept in the folder of --out: the
+same command continues where it stopped.
 """
 
 from __future__ import annotations
@@ -45,16 +48,16 @@ from mtpc.lab.table import Table
 SAMPLED = SamplingSetting(temperature=0.9)
 CONSOLE = Console(width=140)
 DIFFERENCES = "first differences"
-EVERY = 4  # of these requests one is sampled
+EVERY = 4  # one request of this many is sampled
 
 
 class Outputs(NamedTuple):
-    """What a server completed.
+    """The outputs of one server.
 
     Attributes:
         texts: The greedy output of each prompt.
-        drafts: Counts of draft tokens, of sampled requests too.
-        seconds: How long all requests took.
+        drafts: Counts of draft tokens, including those of sampled requests.
+        seconds: Wall time of all requests.
     """
 
     texts: list[TokenIds]
@@ -67,11 +70,11 @@ class FirstDifference(NamedTuple):
 
     Attributes:
         prompt: Index of the prompt.
-        position: Of the token in the output.
-        token: The drafted server's.
-        expected: The other server's.
-        gap: Log-probability of ``expected`` less that of ``token``; None where one is not among the most probable.
-        alone: What the server without a drafter generates there at batch size 1.
+        position: Position in the output.
+        token: Token of the server with the drafter.
+        expected: Token of the server without one.
+        gap: Log-probability of ``expected`` minus that of ``token``; None if one is not among the most probable tokens.
+        alone: Token that the server without a drafter generates at batch size 1.
     """
 
     prompt: int
@@ -83,7 +86,7 @@ class FirstDifference(NamedTuple):
 
 
 def requests(prompts: Sequence[TokenIds], length: int) -> list[CompletionRequest]:
-    """A greedy request for each prompt, and after each three of them a sampled one, which ends earlier."""
+    """Return a greedy request for each prompt, and after every third of them a shorter sampled one."""
     every: list[CompletionRequest] = []
     for number, prompt in enumerate(prompts):
         every.append(CompletionRequest(prompt, length, GREEDY))
@@ -104,7 +107,7 @@ def complete(client: Client, prompts: Sequence[TokenIds], length: int) -> Output
 def first_differences(
     baseline: Client, prompts: Sequence[TokenIds], expected: Sequence[TokenIds], found: Sequence[TokenIds]
 ) -> Iterator[FirstDifference]:
-    """Compare outputs, and ask the server without a drafter about each that differs."""
+    """Yield the first difference of each output that differs, with its gap on the server without a drafter."""
     for number, (prompt, own, other) in enumerate(zip(prompts, expected, found, strict=True)):
         if own == other:
             continue
@@ -118,34 +121,35 @@ def first_differences(
 
 
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     add = parser.add_argument
-    add("--prompts", type=Path, required=True, help="a file of JSON Lines, as for `mtpc bench`")
-    add("--count", type=int, default=50, help="prompts, spread over the file (default: %(default)s)")
-    add("--longest", type=int, default=300, help="tokens of the longest prompt that is used (default: %(default)s)")
-    add("--max-tokens", type=int, default=128, help="length of every output (default: %(default)s)")
-    add("--concurrency", type=int, default=4, help="requests at a time (default: %(default)s)")
-    add("--tie", type=float, default=1e-3, help="largest gap that is rounding (default: %(default)s)")
-    add("--dtype", default="float32", help="of the target (default: %(default)s)")
-    add("--out", type=Path, default=Path("runs/greedy-identity"))
+    add("--prompts", type=Path, required=True, help="JSON Lines file, as for `mtpc bench`")
+    add("--count", type=int, default=50, help="use this many prompts, spread over the file (default: %(default)s)")
+    add("--longest", type=int, default=300, help="skip prompts of more tokens (default: %(default)s)")
+    add("--max-tokens", type=int, default=128, help="generate this many tokens per prompt (default: %(default)s)")
+    add("--concurrency", type=int, default=4, help="number of concurrent requests (default: %(default)s)")
+    add("--tie", type=float, default=1e-3, help="largest gap that counts as rounding (default: %(default)s)")
+    add("--dtype", default="float32", help="dtype of the target (default: %(default)s)")
+    out = "write results to this folder, and continue from the outputs in it (default: %(default)s)"
+    add("--out", type=Path, default=Path("runs/greedy-identity"), help=out)
     parser.set_defaults(temperatures=[0.0, SAMPLED.temperature], trees=[], borrow=[], max_children=None)
     return parser.parse_args(given)
 
 
 def choose(file: Path, target: Path, count: int, longest: int) -> list[TokenIds]:
-    """Return prompts spread over a file, none of them longer than this."""
+    """Return at most ``count`` prompts, spread over a file, without those of more than ``longest`` tokens."""
     asked = chain.from_iterable(prompts_of_file(file, target, sys.maxsize).by_kind.values())
     short = [tuple(prompt) for prompt in asked if len(prompt) <= longest]
     if not short:
-        raise MTPCError(f"{file} holds no prompt of at most --longest {longest} tokens.")
+        raise MTPCError(f"--prompts {file} has no prompt of at most --longest {longest} tokens.")
     count = min(count, len(short))
     return [short[number * len(short) // count] for number in range(count)]
 
 
 class Comparison:
-    """What one run compares; the outputs of each server are kept in the folder."""
+    """One run of the comparison; the outputs of each server are kept in the folder of --out."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.given, self.engine, self.kept = given, find_engine(given.engine), Kept(given.out / "kept")
@@ -154,21 +158,21 @@ class Comparison:
         given.batch_size, given.server_arg = given.concurrency, [f"--dtype={given.dtype}", *given.server_arg]
         self.plain, *self.drafted = contestants(given, self.engine, max(map(len, self.prompts)))
         if not self.drafted:
-            raise MTPCError("give at least one --drafter NAME=DIR, or --ngram.")
+            raise MTPCError("there is nothing to compare: add --drafter NAME=DIR, --native NAME=DIR or --ngram.")
         self.common = {"engine": self.engine.title, "versions": provenance.collect()["versions"]}
         self.common |= {"target": digest(given.target), "prompts": self.prompts, "tokens": given.max_tokens}
         self.common |= {"arguments": given.server_arg, "concurrency": given.concurrency}
 
     @contextmanager
     def client(self, one: Contestant) -> Iterator[Client]:
-        """Run a server."""
+        """Run a server, and yield a client of it."""
         settings = self.engine.as_released(one.settings, [0.0])
         stem = re.sub(r"\W+", "-", one.name)
         with exit_on_signals(), running(self.engine, settings, self.given.out / f"server_{stem}.log") as answer:
             yield Client(answer().url, self.given.concurrency)
 
     def outputs(self, one: Contestant) -> Outputs:
-        """Return what is kept of a server, or run it."""
+        """Return the outputs of a server, kept or generated."""
         made_of = self.common | one.made_of
         kept = self.kept.read(one.name, made_of)
         if kept is not None:
@@ -180,7 +184,7 @@ class Comparison:
         return found
 
     def results(self) -> list[dict[str, Any]]:
-        """Return the row of each drafter, and its differences."""
+        """Return the figures of each drafter with its first differences."""
         found = {one.name: self.outputs(one) for one in (*self.drafted, self.plain)}
         expected = found.pop(self.plain.name).texts
         different: dict[str, list[FirstDifference]] = {name: [] for name in found}
@@ -210,11 +214,11 @@ def compare(given: argparse.Namespace) -> None:
     facts = {"provenance": provenance.collect(prompts=given.prompts.name), "settings": settings}
     (given.out / "results.json").write_text(json.dumps({"results": results, **facts}, indent=1) + "\n")
     if any(each["not rounding"] for each in results):
-        raise MTPCError(f"an output differs by more than rounding, --tie {given.tie}.")
+        raise MTPCError(f"an output differs by more than rounding: a gap is above --tie {given.tie}, or unknown.")
 
 
 def result(name: str, found: Outputs, different: Sequence[FirstDifference], tie: float) -> dict[str, Any]:
-    """One drafter's row, and its differences."""
+    """Return the figures of one drafter with its first differences."""
     wrong = [each for each in different if each.gap is None or abs(each.gap) > tie]
     same = sum(map(len, found.texts)) - sum(len(found.texts[one.prompt]) - one.position for one in different)
     return {

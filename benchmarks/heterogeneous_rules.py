@@ -1,13 +1,14 @@
-"""Expected acceptance of the rules for a drafter with another vocabulary, on toy models.
+"""Expected acceptance of the verification rules for a drafter with another vocabulary, on toy models.
 
     python -m benchmarks.heterogeneous_rules
 
-Prints table 3 of arXiv:2502.05202 in its order, computed exactly for random models with a fixed seed: relative to the
-union of the vocabularies (algorithm 1), by the share of the target's tokens that the drafter has. A second table is for
-a drafter over letters, a third counts the decompositions of a token, the terms of psi(t) (appendix C).
+The first table is table 3 of arXiv:2502.05202, in the same order. It is computed exactly for random models with fixed
+seeds. Columns are shares of the target's tokens that the drafter has; acceptance is relative to algorithm 1, which uses
+the union of the vocabularies. The second table is for a drafter over letters. The third one counts the decompositions
+of a token, which are the terms of psi(t) (appendix C).
 
-The target and the drafter share a language, in which letters are independent, and differ by noise. The numbers show
-what the rules do with the same two models; they do not predict the acceptance of real ones.
+In the language of both models letters are independent; the models differ by noise. The figures compare the rules on the
+same two models. They do not predict the acceptance of real models.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from mtpc.vocabulary.token_trie import decompositions, token_trie
 from tests.oracles.heterogeneous import Drafter, exact_match_rate, on_intersection, psi, rejection_rate
 
 LETTERS = {"a": 0.5, "b": 0.3, "c": 0.2}
-LONGEST, LONGER = 4, 20  # letters of the longest token; tokens of either vocabulary with more than one letter
+LONGEST, LONGER = 4, 20  # letters of the longest token; tokens of more than one letter in each vocabulary
 SHARES = (0.25, 0.5, 0.75, 1.0)
-BOOST = 2.5  # a token's weight per letter: texts prefer long tokens
+BOOST = 2.5  # factor on a token's weight per letter, so that texts prefer long tokens
 COUNTED = 10_000  # tokens of the text from which stop probabilities are counted
 
 
 class ToyPair(NamedTuple):
-    """A target's next-token distribution, and a drafter."""
+    """The next-token distribution of a target, and a drafter."""
 
     target: Mapping[str, float]
     drafter: Drafter
 
 
 def make_pair(share: float, noise: float, seed: int) -> ToyPair:
-    """Draw vocabularies that have a share of their longer tokens in common, and models over them."""
+    """Draw two vocabularies that share a fraction of their longer tokens, and models over them."""
     generator = np.random.default_rng([seed, round(100 * share)])
     longer = ["".join(text) for size in range(2, LONGEST + 1) for text in product(LETTERS, repeat=size)]
     generator.shuffle(longer)
@@ -55,7 +56,7 @@ def _drafter(vocabulary: Sequence[str], noise: float, seed: int) -> Drafter:
 
 
 def _distribution(vocabulary: Sequence[str], noise: float, seed: int, text: str) -> dict[str, float]:
-    """Weights by the letters' probabilities, with noise that is a function of the seed and the text."""
+    """Return a distribution by the letters' probabilities, with noise that is a function of the seed and the text."""
     logs = [sum(np.log(BOOST * LETTERS[letter]) for letter in token) for token in vocabulary]
     weights = np.exp(logs + noise * np.random.default_rng([seed, *text.encode()]).normal(size=len(vocabulary)))
     return dict(zip(vocabulary, (weights / weights.sum()).tolist(), strict=True))
@@ -70,7 +71,7 @@ RULES: dict[str, Callable[[ToyPair], float]] = {  # table 3, in its order
 
 
 def by_trie(pair: ToyPair) -> dict[str, float]:
-    """Compute q of the target's tokens under a drafter over letters, with stops counted on the target's texts."""
+    """Compute q of the target's tokens under a drafter over letters; its stops are counted in texts of the target."""
     tokens = TokenBytes(tuple(token.encode() for token in pair.target), frozenset(), frozenset())
     counts = np.rint(COUNTED * np.array([*pair.target.values()]))
     trie = token_trie(tokens, counts, pauses=counts)
@@ -85,7 +86,7 @@ def by_trie(pair: ToyPair) -> dict[str, float]:
 
 
 def acceptance(models: int, noise: float) -> Table:
-    """Table 3: each rule's mean acceptance relative to the union's, by overlap."""
+    """Return table 3: mean acceptance of each rule, and relative to the union, by overlap."""
     pairs = {share: [make_pair(share, noise, seed) for seed in range(models)] for share in SHARES}
     means = {
         name: {share: np.mean([rule(pair) for pair in pairs[share]]) for share in SHARES}
@@ -102,7 +103,7 @@ def acceptance(models: int, noise: float) -> Table:
 
 
 def acceptance_of_letters(models: int, noise: float) -> Table:
-    """The same for a drafter over letters, whose psi has one term per text: psi, and q by the trie."""
+    """Return the acceptance of a drafter over letters, whose psi has one term per text, by psi and by q of the trie."""
     rates = []
     for seed in range(models):
         target = make_pair(0.0, noise, seed).target
@@ -118,7 +119,7 @@ def acceptance_of_letters(models: int, noise: float) -> Table:
 
 
 def terms(models: int) -> Table:
-    """Decompositions of all possible tokens by length: in drafters' vocabularies, and at most (lemma 3.1)."""
+    """Return the number of decompositions of all possible tokens by length, and its bound (lemma 3.1)."""
     drafts = [{token.encode() for token in make_pair(0.5, 0.0, seed).drafter("")} for seed in range(models)]
     rows = []
     for size in range(1, LONGEST + 1):
@@ -132,10 +133,9 @@ def terms(models: int) -> Table:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--models", type=int, default=30, help="pairs of random models to average over")
-    parser.add_argument(
-        "--noise", type=float, default=0.5, help="standard deviation of log-probabilities between models"
-    )
+    parser.add_argument("--models", type=int, default=30, help="average over this many pairs (default: %(default)s)")
+    noise = "standard deviation of the noise in the models' log-probabilities (default: %(default)s)"
+    parser.add_argument("--noise", type=float, default=0.5, help=noise)
     chosen = parser.parse_args(arguments)
     console = Console(width=120)
     for table in (

@@ -1,4 +1,4 @@
-"""Questions to several servers in turn, so that a machine whose speed drifts slows them alike."""
+"""Send prompts to several servers in turn, so that changes of the machine's speed affect all of them alike."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WARM_UP = 32  # tokens
 
 
 def in_order(servers: Mapping[str, Server], number: int) -> dict[str, Server]:
-    """Servers in the order of a round: in every other one the last is asked first."""
+    """Return the servers in the order of a round; every other round has the reverse order."""
     return dict(list(servers.items())[:: -1 if number % 2 else 1])
 
 
@@ -27,9 +27,17 @@ def in_turn(
     sampling: CompletionParams,
     queue: int = 1,
 ) -> Iterator[dict[str, Measurement]]:
-    """Of each question, or batch of questions, what every server made of it, by name; each is warmed up before.
+    """Yield the measurements of each batch of prompts by server name.
 
-    queue: how many batches are asked together: each question that is answered then makes room for another one.
+    Before each measurement the server completes one short prompt as a warm-up, and its history is cleared.
+
+    Args:
+        engine: The engine of all servers.
+        servers: Servers by name, in the order in which they are measured.
+        prompts: All prompts.
+        batch_size: Number of concurrent requests.
+        sampling: Parameters of the requests.
+        queue: Prompts per concurrent request in one measurement; a completed request is replaced by the next one.
     """
     short, together = replace(sampling, max_tokens=WARM_UP), batch_size * queue
     for start in range(0, len(prompts), together):

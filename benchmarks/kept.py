@@ -1,4 +1,4 @@
-"""What a benchmark has found, on disk as it comes: one that is started again goes on where it was."""
+"""Results of a benchmark on disk, so that a benchmark that is started again continues where it stopped."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from mtpc.files.json_file import read_json
 
 
 class Kept:
-    """Files in a folder, each with what it was made of; it counts only as long as that is the same."""
+    """Result files in a folder. Each also holds the inputs of its result, and is valid for the same inputs only."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def read(self, name: str, made_of: Mapping[str, Any]) -> Any:
-        """What was written under this name, made of the same; None: nothing was."""
+        """Return the result of this name for the same inputs; None if there is none."""
         file = self._file(name)
         found = read_json(file) if file.exists() else {}
         return found.get("found") if found.get("made_of") == as_json(made_of) else None
 
     def write(self, name: str, made_of: Mapping[str, Any], found: Any) -> None:
-        """Replace what was under this name, whole."""
+        """Write a result and its inputs; an earlier result of this name is replaced as a whole."""
         file = self._file(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_suffix(".new")
@@ -38,14 +38,15 @@ class Kept:
 
 
 def as_json(value: Any) -> Any:
-    """As it comes back from a file."""
+    """Return a value as it is after it was written to JSON and read again."""
     return json.loads(json.dumps(value, default=str))
 
 
 def digest(folder: Path) -> str:
-    """SHA-256 of the configuration and weights of a checkpoint.
+    """Return the SHA-256 of the configuration and weights of a checkpoint.
 
-    Errors: `MTPCError` where the folder holds none.
+    Raises:
+        MTPCError: The folder has no config.json.
     """
     if not (folder / "config.json").is_file():
         raise MTPCError(f"{folder} must be the folder of a checkpoint, but it has no config.json.")
@@ -56,5 +57,5 @@ def digest(folder: Path) -> str:
 
 
 def digest_of(value: Any) -> str:
-    """SHA-256 of anything that JSON can hold."""
+    """Return the SHA-256 of a value that JSON can represent."""
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()

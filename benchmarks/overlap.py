@@ -1,17 +1,17 @@
-r"""Expected acceptance of the rules for a draft model with another tokenizer, by overlap, on real models.
+r"""Expected acceptance of the rules for a draft model with another tokenizer, by overlap of the vocabularies.
 
     mtpc convert pair runs/smollm2 --target runs/qwen05 --out runs/pair
     python -m benchmarks.overlap --target runs/qwen05 --drafter runs/pair --prompts questions.jsonl --out runs/overlap
 
-Table 3 of arXiv:2502.05202 for two real models, without an engine; `benchmarks.heterogeneous_rules` computes it for toy
-models.  Both distributions are at temperature 1, along texts that the target has drawn.  A smaller overlap is made by
-taking common tokens from the draft model, the rarest first: it writes them in smaller ones.  Of a BPE tokenizer that is
-the order of its ids.
+This is table 3 of arXiv:2502.05202 for two real models, without an engine.  `benchmarks.heterogeneous_rules` has toy
+models.  Both distributions are at temperature 1, along texts that the target samples.  To reduce the overlap,
+the rarest common tokens are removed from the draft model's vocabulary, so that it generates smaller tokens instead.
+Rarity is the order of token ids, as in a BPE tokenizer.
 
-The rules of algorithms 2 and 3 need psi(t), the probability that the target's tokens of what the draft model writes
-begin with t.  Each of its most probable first tokens counts with its exact probability, and decides t by its most
-probable continuation; the others count as themselves where they are common.  "SLEM, as served" is the probability of
-the first token of the most probable text alone, which is what this project drafts.
+Algorithms 2 and 3 need psi(t): the probability that the draft model's text begins with the target's token t.  It is
+approximated.  Each of the most probable first tokens counts with its exact probability, and its most probable
+continuation decides t.  Any other first token counts as itself if it is common.  "SLEM, as served" is the target's
+probability of the first token of the most probable text.  This project drafts that text.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from mtpc.methods.pair import PairConfig
 from mtpc.methods.reference import truncate_cache
 
 CONSOLE = Console(width=160)
-FIRST = 32  # most probable first tokens of a draft whose continuations are looked at
+FIRST = 32  # most probable first tokens of a draft that are continued
 AHEAD = 3  # tokens of a continuation
 RULES = ("Alg 1 (union)", "Alg 2 (SLEM)", "Alg 3 (SLRS)", "Alg 4 (TLI)", "SLEM, as served")
 COVERED = "draft model's probability of common tokens"
 
 
 class Position(NamedTuple):
-    """A position in a text that the target has drawn.
+    """A position in a text that the target sampled.
 
     Attributes:
-        text: The target's tokens before it.
+        text: Token ids of the target before it.
         probs: The target's distribution of the next token, float64 [V].
     """
 
@@ -65,7 +65,7 @@ class Position(NamedTuple):
 
 
 class RealDrafter:
-    """A draft model whose vocabulary can be cut.
+    """A draft model whose vocabulary can be reduced.
 
     Args:
         folder: The draft model.
@@ -82,7 +82,7 @@ class RealDrafter:
         self.by_frequency = plain[:, plain[0].argsort()]  # [2, N]
 
     def common(self, share: float) -> Tensor:
-        """Return the common tokens that a share leaves, int64 [2, n]; special tokens always stay."""
+        """Return ids of a share of the common tokens, the most frequent ones, and of all special ones: int64 [2, n]."""
         ends = self.pair.common[:, self.pair.common.shape[1] - len(self.pair.ends) :]
         return torch.cat([self.by_frequency[:, : round(share * self.by_frequency.shape[1])], ends], 1)
 
@@ -102,11 +102,11 @@ class RealDrafter:
             drafted = probs[common[0]]
             target = position.probs[common[1]]
             best = probs.topk(FIRST)
-            written = self._continued(best.indices, removed, cache)
+            continued = self._continued(best.indices, removed, cache)
             truncate_cache(cache, len(ids))
             psi, first = torch.zeros_like(position.probs), []
             psi.index_add_(0, common[1], drafted.masked_fill(torch.isin(common[0], best.indices), 0.0))
-            for own, probability in zip(written, best.values, strict=True):
+            for own, probability in zip(continued, best.values, strict=True):
                 first.append(self._first_token(text.tail, own))
                 psi[first[-1]] += probability
             found = (
@@ -125,7 +125,7 @@ class RealDrafter:
         return logits
 
     def _probs(self, logits: Tensor, removed: Tensor) -> Tensor:
-        """Return the distribution over the vocabulary without the tokens that are removed, float64."""
+        """Return the distribution over the vocabulary without the removed tokens, float64."""
         return (
             logits.index_fill(-1, self.unwritable, -torch.inf).index_fill(-1, removed, -torch.inf).double().softmax(-1)
         )
@@ -139,7 +139,7 @@ class RealDrafter:
         return rows.tolist()
 
     def _first_token(self, tail: Sequence[int], own: Sequence[int]) -> int:
-        """Return the target's first token of a draft, which ends at its first special token."""
+        """Return the first token of a draft in the target's vocabulary; a draft ends at its first special token."""
         length = next((i for i, token in enumerate(own) if token in self.pair.ends), len(own))
         if not length:
             return self.pair.ends[own[0]]
@@ -147,7 +147,14 @@ class RealDrafter:
 
 
 def positions(target: FrozenTarget, prompts: Sequence[list[int]], length: int, every: int) -> Iterator[Position]:
-    """Draw a text after each prompt, and yield the positions in it that stand so far apart."""
+    """Sample a text after each prompt, and yield every n-th position of it.
+
+    Args:
+        target: The target.
+        prompts: Token ids of the prompts.
+        length: Largest number of tokens of a text.
+        every: Tokens between two positions.
+    """
     for prompt in prompts:
         ids = torch.tensor([prompt], device=target.device)
         drawn = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": length}
@@ -159,7 +166,7 @@ def positions(target: FrozenTarget, prompts: Sequence[list[int]], length: int, e
 
 
 def table(found: dict[float, list[dict[str, float]]]) -> Table:
-    """Each rule's mean acceptance, relative to the union's, by overlap; the order is that of table 3."""
+    """Return mean acceptance of each rule, and relative to the union, by overlap; rows are ordered as in table 3."""
     means = {share: {name: mean(one[name] for one in each) for name in each[0]} for share, each in found.items()}
     rows = []
     for name in RULES:
@@ -172,14 +179,14 @@ def table(found: dict[float, list[dict[str, float]]]) -> Table:
 
 
 def picture(found: dict[float, list[dict[str, float]]]) -> Figure:
-    """Draw one line for each rule."""
+    """Plot one line for each rule."""
     with matplotlib.rc_context({"font.size": 9}):
         figure = Figure(figsize=(5.2, 3.4), layout="constrained")
         axes = figure.subplots()
         for name in RULES:
             axes.plot([100 * share for share in found], [mean(one[name] for one in each) for each in found.values()],
                       marker="o", label=name)  # fmt: skip
-        axes.set_xlabel("common tokens that the draft model has, %")
+        axes.set_xlabel("common tokens that the draft model keeps (%)")
         axes.set_ylabel("expected acceptance")
         axes.set_ylim(bottom=0)
         axes.legend()
@@ -187,20 +194,22 @@ def picture(found: dict[float, list[dict[str, float]]]) -> Figure:
 
 
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--target", type=Path, required=True)
-    add("--drafter", type=Path, required=True, help="what `mtpc convert pair` has written")
-    add("--prompts", type=Path, required=True, help="a file of JSON Lines, as for `mtpc bench`")
-    add("--count", type=int, default=1, help="prompts of each kind (default: %(default)s)")
-    add("--longest", type=int, default=300, help="tokens of the longest prompt that is used (default: %(default)s)")
-    add("--max-tokens", type=int, default=48, help="of a text (default: %(default)s)")
+    add("--target", type=Path, required=True, help="folder of the target")
+    add("--drafter", type=Path, required=True, help="checkpoint of `mtpc convert pair`")
+    add("--prompts", type=Path, required=True, help="JSON Lines file, as for `mtpc bench`")
+    add("--count", type=int, default=1, help="limit the prompts of each category (default: %(default)s)")
+    add("--longest", type=int, default=300, help="skip prompts of more tokens (default: %(default)s)")
+    add("--max-tokens", type=int, default=48, help="limit the tokens of a text (default: %(default)s)")
     add("--every", type=int, default=6, help="tokens between two positions (default: %(default)s)")
-    add("--shares", type=listed(float), default="0.25,0.5,0.75,0.87,1", help="default: %(default)s")
-    add("--dtype", default="bfloat16", help="of both models (default: %(default)s)")
-    add("--seed", type=int, default=0, help="of the target's texts (default: %(default)s)")
-    add("--out", type=Path, default=Path("runs/overlap"))
+    shares = "shares of the common tokens that the draft model keeps, comma-separated (default: %(default)s)"
+    add("--shares", type=listed(float), default="0.25,0.5,0.75,0.87,1", help=shares)
+    add("--dtype", default="bfloat16", help="dtype of both models (default: %(default)s)")
+    add("--seed", type=int, default=0, help="seed of the target's texts (default: %(default)s)")
+    out = "write results.json and overlap.png to this folder (default: %(default)s)"
+    add("--out", type=Path, default=Path("runs/overlap"), help=out)
     return parser.parse_args(given)
 
 
@@ -212,7 +221,7 @@ def main(given: Sequence[str] | None = None) -> None:
     target = FrozenTarget(asked.target, device=default_device(), dtype=dtype)
     config = load_drafter(asked.drafter, target.facts).config
     if not isinstance(config, PairConfig):
-        raise MTPCError(f"--drafter is {asked.drafter}, which is no draft model: run mtpc convert pair.")
+        raise MTPCError(f"--drafter is {asked.drafter}, but must be a checkpoint of mtpc convert pair.")
     folder = local_folder(config.model, config.revision)
     drafter = RealDrafter(folder, asked.target, str(target.device), dtype)
     by_kind = prompts_of_file(asked.prompts, asked.target, sys.maxsize).by_kind.values()

@@ -1,14 +1,17 @@
-r"""Acceptance and cost of a draft model with another tokenizer, without an engine: TLI, SLEM and SLRS.
+r"""Acceptance length and drafting time of a draft model with another tokenizer, without an engine: TLI, SLEM and SLRS.
 
     mtpc convert pair runs/smollm2 --target runs/qwen --out runs/pair
     python -m benchmarks.pairs --target runs/qwen --drafter runs/pair --prompts questions.jsonl --temperatures 0 0.8 \
         --confidences 0 0.3 --out runs/pairs.json
 
-One request at a time.  "drafting" are milliseconds of a decoding step in the draft model and in translating its tokens,
-"target" those in the target, and with SLRS in the draft model after a rejection.
+Prompts are completed one at a time.  All times are milliseconds per decoding step:
 
-Prompts may be questions, such as Spec-Bench's, which are answered to their end, or texts to continue, such as the
-functions of HumanEval.
+    drafting ms     the draft model, and the translation of its tokens
+    alignment ms    the alignment of the target's new tokens with the draft model's
+    target ms       all other time: the target and verification, with SLRS also the draft model after a rejection
+
+Prompts may be chat prompts, such as those of Spec-Bench, or texts to continue, such as the functions of HumanEval.
+Outputs after chat prompts stop at an end token.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from mtpc.methods.drafter import load_drafter
 
 
 class Timed(TextPart):
-    """A text part whose seconds in `draft` and `add` are counted."""
+    """A text part that adds up the time in `draft` and `add`, in seconds."""
 
     def __init__(self, part: TextPart) -> None:
         self.part, self.seconds = part, {"draft": 0.0, "add": 0.0}
@@ -71,19 +74,22 @@ class Timed(TextPart):
 
 @one_sentence
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print a table, and write the figures with their provenance."""
+    """Measure, print a table, and write the results with their provenance."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", type=Path, required=True)
-    parser.add_argument("--drafter", type=Path, required=True)
-    parser.add_argument("--prompts", type=Path, required=True, help="a file of JSON Lines, as for `mtpc bench`")
-    parser.add_argument("--count", type=int, default=3, help="prompts of each kind")
-    parser.add_argument("--max-tokens", type=int, default=64)
-    parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.8])
-    parser.add_argument("--translations", nargs="+", help="default: the drafter's own")
-    parser.add_argument("--drafts", type=int, nargs="+", default=[4])
-    parser.add_argument("--confidences", type=float, nargs="+", default=[0.3])
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--out", type=Path, required=True)
+    add = parser.add_argument
+    add("--target", type=Path, required=True, help="folder of the target")
+    add("--drafter", type=Path, required=True, help="checkpoint of `mtpc convert pair`")
+    add("--prompts", type=Path, required=True, help="JSON Lines file, as for `mtpc bench`")
+    add("--count", type=int, default=3, help="limit the prompts of each category (default: %(default)s)")
+    add("--max-tokens", type=int, default=64, help="limit the tokens of an output (default: %(default)s)")
+    temperatures = "sampling temperatures; 0 is greedy (default: 0 0.8)"
+    add("--temperatures", type=float, nargs="+", default=[0.0, 0.8], help=temperatures)
+    add("--translations", nargs="+", help="rules to measure: tli, slem or slrs (default: the drafter's)")
+    add("--drafts", type=int, nargs="+", default=[4], help="numbers of draft tokens, K (default: 4)")
+    confidences = "values of min_confidence: a draft ends when its confidence falls below (default: 0.3)"
+    add("--confidences", type=float, nargs="+", default=[0.3], help=confidences)
+    add("--dtype", default="bfloat16", help="dtype of the target (default: %(default)s)")
+    add("--out", type=Path, required=True, help="write results to this JSON file")
     given = parser.parse_args(arguments)
     target = FrozenTarget(given.target, device=default_device(), dtype=getattr(torch, given.dtype))
     drafter = load_drafter(given.drafter, target.facts)

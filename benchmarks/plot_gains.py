@@ -1,8 +1,9 @@
-"""The picture that README begins with: tokens/s without and with a drafter, one request at a time.
+"""Plot tokens/s without and with a drafter at batch size 1, as shown in README.
 
     python -m benchmarks.plot_gains --results "a model, its drafter" runs/bench/results.json ... --out docs/gains.png
 
-Each file is what `mtpc bench` wrote and becomes one panel; its points of batch size 1 become pairs of bars.
+Each results.json of `mtpc bench` becomes one panel.  Each temperature of batch size 1 becomes a pair of bars, with the
+range of the rounds as error bars.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from mtpc.errors import MTPCError
 from mtpc.files.json_file import read_json
 
 WITHOUT, WITH, SUBDUED = "#b8bec7", "#1f6feb", "#57606a"
-WIDTH = 0.38  # of a bar; two stand on each temperature
-ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}  # by the name of the package
+WIDTH = 0.38  # of a bar; each temperature has two
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}  # titles by package
 
 
 class Pair(NamedTuple):
-    """Tokens/s at one temperature, of all rounds together and of each."""
+    """Tokens/s at one temperature, over all rounds and of each round."""
 
     temperature: float
     without: float
@@ -38,7 +39,7 @@ class Pair(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One results.json: what was served, on what, and the pairs of bars."""
+    """The contents of one results.json: title, engine, machine, and one pair of bars for each temperature."""
 
     title: str
     served_by: str
@@ -47,9 +48,14 @@ class Panel(NamedTuple):
 
 
 def read_panel(title: str, file: Path) -> Panel:
-    """The points of batch size 1 of a results.json.
+    """Read the measurements of batch size 1.
 
-    Errors: `MTPCError` for a file that `mtpc bench` did not write, or without such points.
+    Args:
+        title: Title of the panel.
+        file: A results.json of `mtpc bench`.
+
+    Raises:
+        MTPCError: The file is of another kind, or has no measurement of batch size 1.
     """
     results = read_json(file)
     try:
@@ -84,7 +90,7 @@ def _machine(hardware: Mapping[str, Any]) -> str:
 
 
 def draw(panels: Sequence[Panel]) -> Figure:
-    """A panel for each file: grey without, blue with the drafter, the speed-up above."""
+    """Draw a panel for each file: gray bars without, blue bars with the drafter, and the speedup above them."""
     figure = Figure(figsize=(max(6.0, 1.2 + 3.3 * len(panels)), 4.2), layout="constrained")
     for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         _draw_panel(axes, panel)
@@ -92,7 +98,7 @@ def draw(panels: Sequence[Panel]) -> Figure:
     axes.set_ylabel("tokens/s")
     figure.legend(*axes.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
     machines = " / ".join(dict.fromkeys(panel.machine for panel in panels))
-    figure.supxlabel(f"one request at a time, {machines}", fontsize=9, color=SUBDUED)
+    figure.supxlabel(f"batch size 1, {machines}", fontsize=9, color=SUBDUED)
     return figure
 
 
@@ -121,25 +127,27 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
 
 
 def _draw_bars(
-    axes: Axes, rates: Sequence[tuple[float, Sequence[float]]], offset: float, label: str, colour: str, text: str
+    axes: Axes, rates: Sequence[tuple[float, Sequence[float]]], offset: float, label: str, color: str, text: str
 ) -> None:
-    """Bars of one kind with the range of their rounds.  rates: tokens/s of all rounds together, and of each."""
+    """Draw the bars of one color; ``rates`` are tokens/s over all rounds, and of each for the error bar."""
     heights = [height for height, _ in rates]
-    # What all rounds bring together may lie a hair outside of each.
+    # By rounding, tokens/s over all rounds may be slightly outside the range of the rounds.
     low = [max(0.0, height - min(rounds)) for height, rounds in rates]
     high = [max(0.0, max(rounds) - height) for height, rounds in rates]
-    centres = [index + offset for index in range(len(heights))]
-    axes.bar(centres, heights, WIDTH, yerr=[low, high], label=label, color=colour, ecolor=SUBDUED, capsize=3)
-    for centre, height in zip(centres, heights, strict=True):
-        axes.text(centre, height / 2, f"{height:.0f}", ha="center", va="center", color=text)
+    centers = [index + offset for index in range(len(heights))]
+    axes.bar(centers, heights, WIDTH, yerr=[low, high], label=label, color=color, ecolor=SUBDUED, capsize=3)
+    for center, height in zip(centers, heights, strict=True):
+        axes.text(center, height / 2, f"{height:.0f}", ha="center", va="center", color=text)
 
 
 @one_sentence
 def main() -> None:
-    """Read the results, and write the picture."""
+    """Read the results and write the plot."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", nargs=2, action="append", required=True, metavar=("TITLE", "FILE"))
-    parser.add_argument("--out", type=Path, default=Path("docs/gains.png"))
+    results = "add a panel with this title for this results.json; may be repeated"
+    parser.add_argument("--results", nargs=2, action="append", required=True, metavar=("TITLE", "FILE"), help=results)
+    out = "write the plot to this file (default: %(default)s)"
+    parser.add_argument("--out", type=Path, default=Path("docs/gains.png"), help=out)
     arguments = parser.parse_args()
     panels = [read_panel(title, Path(file)) for title, file in arguments.results]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

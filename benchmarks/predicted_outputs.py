@@ -1,12 +1,13 @@
-r"""Tokens per decoding step of code edits, with and without the prediction that a request may bring.
+r"""Tokens per decoding step and tokens/s of code edits, with and without predicted outputs.
 
     mtpc train copying --target runs/qwen05 --num-drafts 16 --out runs/copying
     python -m benchmarks.predicted_outputs --target runs/qwen05 --prompts HumanEval.jsonl --ngram 2-4:16 \
         --drafter lookup=runs/copying --out runs/predicted-outputs
 
-Each edit asks the target to write a function of HumanEval again under another name.  The prediction is the function as
-it is.  All servers run at once and get the same edits in turn, one request at a time; each drafter gets every edit
-twice.  "as asked" counts the outputs that hold the renamed function.
+Each edit asks the target to write a function of HumanEval again under another name.  The request's prediction is the
+unchanged function.  All servers run at once and complete the same edits in turn, at concurrency 1.  Each drafter
+completes every edit twice: without and with the prediction.  "correct edits" counts the outputs that contain the
+renamed function.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.lab.text.prompts import Prompt
 from mtpc.prompt_lookup.prediction import PREDICTION
 
-PARAMETERS = {"vllm": "vllm_xargs", "sglang": "custom_params"}  # fields of requests, by engine
-CHARACTERS = range(300, 1500)  # of a function
+PARAMETERS = {"vllm": "vllm_xargs", "sglang": "custom_params"}  # request fields for predictions, by engine
+CHARACTERS = range(300, 1500)  # lengths of the functions that are used
 PREDICTED = ", with prediction"
 
 
 class Problem(BaseModel):
-    """A line of HumanEval's file; other fields are ignored."""
+    """A line of HumanEval's file, without the fields that are not needed."""
 
     prompt: str
     canonical_solution: str
@@ -55,9 +56,9 @@ class Edit(NamedTuple):
     """A change of code.
 
     Attributes:
-        request: What a user asks for.
-        before: The code.
-        after: The code as it should be.
+        request: User turn.
+        before: The code before the edit.
+        after: The code after a correct edit.
     """
 
     request: str
@@ -67,10 +68,10 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True)
 class PredictedParams(CompletionParams):
-    """Parameters of requests that bring further fields.
+    """Parameters of requests with additional fields.
 
     Attributes:
-        fields: These fields.
+        fields: Names and values of these fields.
     """
 
     fields: tuple[tuple[str, Any], ...] = ()
@@ -81,19 +82,19 @@ class PredictedParams(CompletionParams):
 
 
 def read_edits(file: Path, count: int) -> list[Edit]:
-    """Make edits of functions that are spread over HumanEval's file.
+    """Make ``count`` edits of functions that are spread over HumanEval's file.
 
     Raises:
-        MTPCError: The file or a line cannot be read, or it holds fewer functions.
+        MTPCError: The file or a line cannot be read, or there are fewer functions of a fitting length.
     """
     try:
         lines = [line for line in file.read_bytes().splitlines() if line.strip()]
     except OSError as error:
-        raise MTPCError(f"the problems {file} cannot be read: {error}.") from None
+        raise MTPCError(f"--prompts {file} cannot be read: {error}.") from None
     expected = f"{file} is not HumanEval's file of problems"
     edits = [edit for edit in (_edit(validated_json(Problem, line, expected)) for line in lines) if edit]
     if len(edits) < count:
-        raise MTPCError(f"--count is {count}, but {file} holds {len(edits)} functions of a fitting length.")
+        raise MTPCError(f"--count is {count}, but {file} has {len(edits)} functions of a fitting length.")
     return [edits[number * len(edits) // count] for number in range(count)]
 
 
@@ -110,7 +111,7 @@ def _edit(problem: Problem) -> Edit | None:
 
 
 def ask(given: argparse.Namespace, edits: Sequence[Edit]) -> dict[str, list[Measurement]]:
-    """Start all servers and return each one's outputs by name; of a drafter without and with predictions."""
+    """Start all servers, and return their outputs by name; those of drafters without and with predictions."""
     engine, template = find_engine(given.engine), ChatTemplate(given.target)
     must_be_installed(engine)
     prompts: list[Prompt] = [template.question(edit.request) for edit in edits]
@@ -139,25 +140,26 @@ def ask(given: argparse.Namespace, edits: Sequence[Edit]) -> dict[str, list[Meas
 
 
 def table(found: dict[str, list[Measurement]], edits: Sequence[Edit]) -> Table:
-    """One row for each drafter."""
+    """Return a table with one row for each drafter."""
     plain, rows = rate(next(iter(found.values()))), []
     for name, each in found.items():
         right = sum(edit.after in one.texts[0] for edit, one in zip(edits, each, strict=True))
         cells = (f"{tokens_per_step(each):.2f}", f"{rate(each):.1f}", f"{rate(each) / plain:.2f}x", str(right))
         rows.append([name, str(sum(one.tokens for one in each)), *cells])
-    columns = ["drafter", "tokens", "tokens per step", "tokens/s", "speedup", "as asked"]
+    columns = ["drafter", "tokens", "tokens per step", "tokens/s", "speedup", "correct edits"]
     return Table(f"{len(edits)} code edits, greedy, concurrency 1", columns, rows)
 
 
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     add = parser.add_argument
-    add("--prompts", type=Path, required=True, help="HumanEval.jsonl")
-    add("--count", type=int, default=20, help="edits (default: %(default)s)")
-    add("--max-tokens", type=int, default=600, help="largest length of an output (default: %(default)s)")
-    add("--out", type=Path, default=Path("runs/predicted-outputs"))
+    add("--prompts", type=Path, required=True, help="HumanEval's file, HumanEval.jsonl")
+    add("--count", type=int, default=20, help="number of edits (default: %(default)s)")
+    add("--max-tokens", type=int, default=600, help="limit the tokens of an output (default: %(default)s)")
+    out = "write results to this folder (default: %(default)s)"
+    add("--out", type=Path, default=Path("runs/predicted-outputs"), help=out)
     parser.set_defaults(temperatures=[0.0], trees=[], borrow=[], max_children=None, batch_size=1)
     return parser.parse_args(given)
 

@@ -1,4 +1,4 @@
-"""The questions of benchmarks by kind: held-out ones of conversations, or those of a prompts file by its groups."""
+"""Prompts of benchmarks by category: held-out questions of conversations, or the lines of a prompts file."""
 
 from __future__ import annotations
 
@@ -12,28 +12,40 @@ from mtpc.errors import MTPCError
 from mtpc.lab.evaluation.prompts import Prompts, prompts_of_file
 from mtpc.lab.text.conversations import read_conversations
 
-KINDS = {"source": "code"}  # kinds of conversations that are one kind of text; the others keep their names
-# Spec-Bench's first group; its others are each one kind.
+KINDS = {"source": "code"}  # categories of conversations that get another name; the others keep theirs
+# The categories of Spec-Bench's first group; each of its other groups is one category.
 MT_BENCH = ("coding", "extraction", "humanities", "math", "reasoning", "roleplay", "stem", "writing")
 
 
 class Question(NamedTuple):
-    """The ids of a question in the target's chat template."""
+    """A prompt with its category.
+
+    Attributes:
+        kind: Prompt category.
+        tokens: Token ids, in the target's chat template.
+    """
 
     kind: str
     tokens: list[int]
 
 
 def read_questions(data: Path | None, file: Path, target: Path, count: int) -> list[Question]:
-    """So many questions of each kind: the held-out ones of a folder of conversations, else those of a prompts file.
+    """Return the first prompts of each category.
 
-    Errors: `MTPCError` where there is none, or what `mtpc.lab.evaluation.prompts.prompts_of_file` raises.
+    Args:
+        data: Folder of conversations, whose held-out questions are the prompts; None to read ``file``.
+        file: Prompts file.
+        target: Folder of the target.
+        count: Largest number of prompts of each category.
+
+    Raises:
+        MTPCError: The folder has no held-out question, or as `mtpc.lab.evaluation.prompts.prompts_of_file`.
     """
     if data is not None:
         conversations = (one for one in read_conversations(data) if one.heldout)
         questions = [Question(KINDS.get(one.kind, one.kind), list(one.tokens[: one.start])) for one in conversations]
         if not questions:
-            raise MTPCError(f"{data} holds no question that is held out from training.")
+            raise MTPCError(f"--data is {data}, but none of its questions is held out from training.")
     else:
         prompts = prompts_of_file(file, target, sys.maxsize)
         questions = [Question(kind, tokens) for kind, asked in groups(prompts.by_kind).items() for tokens in asked]
@@ -42,14 +54,17 @@ def read_questions(data: Path | None, file: Path, target: Path, count: int) -> l
 
 
 def prompts_of_files(files: Sequence[Path], target: Path, count: int) -> Prompts:
-    """As `mtpc.lab.evaluation.prompts.prompts_of_file`, of several files: of a kind in two of them, the last one's."""
+    """Read several prompts files; of a category in two of them, the later file's prompts are used.
+
+    See `mtpc.lab.evaluation.prompts.prompts_of_file`.
+    """
     read = [prompts_of_file(file, target, count) for file in files]
     by_kind = {kind: asked for prompts in read for kind, asked in prompts.by_kind.items()}
     return Prompts(by_kind, stop_at_end=all(prompts.stop_at_end for prompts in read))
 
 
 def groups(by_kind: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
-    """Questions by group: where there are all kinds of MT-bench they are one, with a question of each kind in turn."""
+    """Merge the categories of MT-bench into one, if all of them are there; it takes a prompt of each in turn."""
     if not by_kind.keys() >= set(MT_BENCH):
         return by_kind
     turns = zip_longest(*(by_kind[kind] for kind in MT_BENCH))
@@ -58,12 +73,12 @@ def groups(by_kind: dict[str, list[list[int]]]) -> dict[str, list[list[int]]]:
 
 
 def of_kind(questions: Iterable[Question], kind: str) -> list[Question]:
-    """The questions of one kind."""
+    """Return the prompts of one category."""
     return [question for question in questions if question.kind == kind]
 
 
 def asked(questions: Iterable[Question]) -> Prompts:
-    """The questions as what a target answers."""
+    """Return the prompts by category."""
     by_kind: dict[str, list[list[int]]] = {}
     for question in questions:
         by_kind.setdefault(question.kind, []).append(question.tokens)

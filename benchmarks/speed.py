@@ -1,13 +1,17 @@
-r"""Tokens/s of an engine by kind of question: without a drafter, with its own n-gram drafter, with any draft method's.
+r"""Tokens/s of an engine by prompt category: without a drafter, with its n-gram drafter, and with draft methods.
 
     python -m benchmarks.speed --engine sglang --target runs/smollm2 --drafter one=runs/one --drafter other=runs/other \
         --ngram 1-7:11 --prompts spec_bench.jsonl --trees 16 --borrow 8 --max-children 4 --out runs/speed-sglang
     python -m benchmarks.speed --engine vllm --offline --target runs/smollm2 --drafter one=runs/one --drafter \
         other=runs/other --ngram 2-4:5 --prompts spec_bench.jsonl --out runs/speed-vllm
 
-An engine without a drafter is there all the time; beside it stands one way to draft after the other, and both answer
-every question in turn, so that a machine whose speed drifts slows them alike.  What is found is kept in the folder as
-it comes: the same command goes on where it was, and with one drafter more measures that one alone.
+An engine without a drafter runs all the time, and the engines with a drafter run one after the other.  The two engines
+that run at a time complete every prompt in turn, so that changes of the machine's speed affect both alike.  Speedups
+are those of such pairs.
+
+A drafter is measured as a chain, and with --trees also as trees.  Where draft times are known, a second table shows
+the share of a decoding step that each part of drafting takes.  Results are kept in the folder of --out: the same
+command continues where it stopped, and measures only what is new.
 """
 
 from __future__ import annotations
@@ -38,11 +42,11 @@ from mtpc.lab.servers.server import Server, exit_on_signals, running
 from mtpc.lab.text.prompts import Prompt
 
 SHIPPED = Path(__file__).parent / "chat_prompts.jsonl"
-WIDTH = 180  # columns of a terminal that the tables fit
+WIDTH = 180  # of the printed tables, in characters
 
 
 class Benchmark:
-    """What one run measures, and what it has found so far."""
+    """One run of the benchmark, with the results so far."""
 
     def __init__(self, given: argparse.Namespace, engine: Engine, console: Console) -> None:
         self.given, self.engine, self.console, self.kept = given, engine, console, Kept(given.out / "kept")
@@ -60,7 +64,7 @@ class Benchmark:
         self.found: Found = {}
 
     def run(self) -> None:
-        """Every question, to every contestant that has not answered it and the engine without a drafter in turn."""
+        """Measure every drafter whose results are incomplete, in turn with the engine without a drafter."""
         left = {one.name: self._left(one) for one in self.others}
         self.write()
         if not any(left.values()):
@@ -74,7 +78,7 @@ class Benchmark:
                     self._measure(one, left[one.name], answering(), number)
 
     def _left(self, one: Contestant) -> list[tuple[float, str]]:
-        """Temperatures and kinds of which nothing is kept; what is kept is found."""
+        """Read the kept results, and return the temperatures and categories without one."""
         left = []
         for temperature in one.temperatures:
             for kind in self.asked:
@@ -86,12 +90,12 @@ class Benchmark:
         return left
 
     def _file(self, one: Contestant, temperature: float, kind: str) -> tuple[str, dict[str, Any]]:
-        """Where it is kept, and what it depends on."""
+        """Return the name of a kept result, and its inputs."""
         made_of = {**self.common, **one.made_of, "questions": digest_of(self.asked[kind])}
         return f"{one.name} {kind} T={temperature:g}", made_of
 
     def _measure(self, one: Contestant, left: Sequence[tuple[float, str]], without: Server, number: int) -> None:
-        """One contestant beside the engine without a drafter."""
+        """Measure one drafter in turn with the engine without a drafter."""
         given, times = self.given, self.given.out / f"draft_times_{number}.json"
         times.unlink(missing_ok=True)
         self.console.print(f"starting {self.engine.title} with {one.name} ...", highlight=False)
@@ -111,7 +115,7 @@ class Benchmark:
                 self.kept.write(*self._file(one, temperature, kind), point)
                 self.console.print(
                     f"{one.name}, {kind}, T = {temperature:g}: {point['tokens_per_second_with']:.1f} tokens/s, "
-                    f"{point['speedup']:.2f} times that without",
+                    f"speedup {point['speedup']:.2f}x",
                     highlight=False,
                 )
                 self.write()
@@ -121,7 +125,7 @@ class Benchmark:
         return Point(self.given.batch_size, temperature, without, drafted).to_json()
 
     def write(self) -> None:
-        """results.json, the tables in results.md, and speed.png."""
+        """Write results.json, the tables in results.md, and speed.png."""
         given, facts = self.given, provenance.collect()
         counts = {kind: len(prompts) for kind, prompts in self.asked.items()}
         results = {
@@ -135,41 +139,49 @@ class Benchmark:
         }
         given.out.mkdir(parents=True, exist_ok=True)
         (given.out / "results.json").write_text(json.dumps(results, indent=2, default=str) + "\n")
-        made = f"{self.engine.title}; questions: {', '.join(f'{number} {kind}' for kind, number in counts.items())}; "
-        made += f"{given.batch_size} at a time, at most {given.max_tokens} tokens each. Made by `{facts['command']}`."
+        made = f"{self.engine.title}; prompts: {', '.join(f'{number} {kind}' for kind, number in counts.items())}; "
+        made += f"concurrency {given.batch_size}, at most {given.max_tokens} tokens per output. "
+        made += f"Command: `{facts['command']}`."
         parts = [table.to_markdown() for table in self.tables()]
         (given.out / "results.md").write_text("\n".join([*parts, made]) + "\n")
         if self.found:
             draw_speedups(self.found).savefig(given.out / "speed.png", dpi=150)
 
     def tables(self) -> list[Any]:
-        """As far as they are known."""
+        """Return the tables of the results so far."""
         return make_tables(self.found, [*self.asked, *([ALL] if len(self.asked) > 1 else [])])
 
 
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     add = parser.add_argument
-    add("--offline", action="store_true", help="the engine alone in a process, without a server (vllm only)")
-    file = 'JSON Lines with "kind" and "user" or "text", or Spec-Bench\'s, by its groups (default: those that ship)'
+    add("--offline", action="store_true", help="run the engine without its HTTP server (vllm only)")
+    file = (
+        'measure these prompts: JSON Lines with "user" or "text", and "kind" for the category, or the file of '
+        "Spec-Bench; may be repeated (default: benchmarks/chat_prompts.jsonl)"
+    )
     add("--prompts", type=Path, action="append", default=[], help=file)
-    add("--data", type=Path, action="append", default=[], help="conversations, whose held-out questions are asked")
-    add("--questions", type=int, default=4, help="of each kind, at most (default: %(default)s)")
-    add("--max-tokens", type=int, default=128, help="of an answer (default: %(default)s)")
-    add("--temperatures", type=listed(float), default="0", help="default: %(default)s")
-    add("--batch-size", type=int, default=1, help="requests at a time (default: %(default)s)")
-    add("--trees", type=listed(int), default="", help="numbers of nodes; SGLang only (default: chains only)")
-    add("--borrow", type=listed(int), default="", help="nodes that trees have beside these, borrowed")
-    add("--max-children", type=int, help="of a node of a tree")
-    add("--out", type=Path, default=Path("runs/speed"))
+    add("--data", type=Path, action="append", default=[], help="measure the held-out questions of these conversations")
+    add("--questions", type=int, default=4, help="limit the prompts of each category (default: %(default)s)")
+    add("--max-tokens", type=int, default=128, help="limit the tokens of an output (default: %(default)s)")
+    temperatures = "sampling temperatures, comma-separated; 0 is greedy (default: %(default)s)"
+    add("--temperatures", type=listed(float), default="0", help=temperatures)
+    add("--batch-size", type=int, default=1, help="number of concurrent requests (default: %(default)s)")
+    trees = "also measure trees with these numbers of nodes, comma-separated; SGLang only (default: chains only)"
+    add("--trees", type=listed(int), default="", help=trees)
+    borrow = "also measure each tree with these numbers of additional borrowed nodes, comma-separated"
+    add("--borrow", type=listed(int), default="", help=borrow)
+    add("--max-children", type=int, help="limit the children of a tree node; required with --trees")
+    out = "write results to this folder, and continue from the results in it (default: %(default)s)"
+    add("--out", type=Path, default=Path("runs/speed"), help=out)
     return parser.parse_args(given)
 
 
 @one_sentence
 def main(given: Sequence[str] | None = None) -> None:
-    """Measure what is asked for, and show the tables."""
+    """Measure, write the results and print the tables."""
     console, arguments = Console(), read_arguments(given)
     engine = find_engine(arguments.engine, arguments.offline)
     must_be_installed(engine)

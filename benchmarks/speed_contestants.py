@@ -1,4 +1,4 @@
-"""What `benchmarks/speed.py` measures: drafters as chains and trees, and drafters of the engine's own."""
+"""Servers that the benchmarks compare: without a drafter, with drafters as chains and trees, and the engine's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ from mtpc.lab.targets.folder import stated_sizes
 
 
 class Contestant(NamedTuple):
-    """settings: the server's.  temperatures: at which it can be measured.  made_of: what its figures depend on."""
+    """One server to measure.
+
+    Attributes:
+        name: Row of the table.
+        settings: Settings of the server.
+        temperatures: Temperatures at which it can be measured.
+        made_of: Inputs of its results, in addition to those that all servers share.
+    """
 
     name: str
     settings: ServerSettings
@@ -28,26 +35,34 @@ class Contestant(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that say what is measured; `contestants` reads them."""
+    """Add the options that `contestants` reads."""
     add = parser.add_argument
-    add("--engine", default="vllm", help="vllm or sglang (default: %(default)s)")
-    add("--target", type=Path, required=True)
-    add("--drafter", type=named_folder, action="append", default=[], metavar="NAME=DIR")
-    add("--drafts", type=named_number, action="append", default=[], metavar="NAME=K", help="default: as it is made for")
-    add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help="the engine's own, as in 2-4:5")
-    add("--server-arg", action="append", default=[], help="an argument for all, as in --server-arg=--dtype=float32")
-    native = "a drafter that the engine serves itself; --drafter-arg and --drafts set it up"
+    add("--engine", default="vllm", help="engine to measure: vllm or sglang (default: %(default)s)")
+    add("--target", type=Path, required=True, help="folder of the target")
+    drafter = "measure this drafter checkpoint; may be repeated"
+    add("--drafter", type=named_folder, action="append", default=[], metavar="NAME=DIR", help=drafter)
+    drafts = "draft K tokens with this drafter (default: as many as it was trained for)"
+    add("--drafts", type=named_number, action="append", default=[], metavar="NAME=K", help=drafts)
+    ngram = "measure the engine's n-gram drafter: tokens to match, and K, such as 2-4:5"
+    add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help=ngram)
+    shared = "pass this argument to all servers, such as --server-arg=--dtype=float32; may be repeated"
+    add("--server-arg", action="append", default=[], help=shared)
+    native = "measure a drafter that the engine itself supports; set it up with --drafter-arg and --drafts"
     add("--native", type=named_folder, action="append", default=[], metavar="NAME=DIR", help=native)
-    own = "an argument for one drafter alone, as in --drafter-arg=NAME=--speculative-token-map=FILE"
+    own = "pass this argument to the server of one drafter, such as --drafter-arg=NAME=--speculative-token-map=FILE"
     add("--drafter-arg", type=named_argument, action="append", default=[], metavar="NAME=ARGUMENT", help=own)
 
 
 def contestants(given: argparse.Namespace, engine: Engine, longest_prompt: int) -> Iterator[Contestant]:
-    """All that is measured beside the engine without a drafter, which is the first, in the order of the table's rows.
+    """Yield the servers in the order of the table's rows; the first one has no drafter.
 
-    longest_prompt: in tokens.
+    Args:
+        given: The command line, see `add_arguments`.
+        engine: The engine.
+        longest_prompt: Tokens of the longest prompt.
 
-    Errors: `MTPCError` for drafters, or what is asked of them, that the engine does not serve.
+    Raises:
+        MTPCError: The engine cannot serve a drafter, or an option of it.
     """
     trees, ngrams = (
         TreeSettings(given.trees, given.borrow, given.max_children),
@@ -70,7 +85,7 @@ def contestants(given: argparse.Namespace, engine: Engine, longest_prompt: int) 
         possible = tuple(t for t in temperatures if engine.ngram_obstacle(ngram, [t]) is None)
         if not possible:
             obstacle = engine.ngram_obstacle(ngram, temperatures)
-            raise MTPCError(f"{engine.title}'s own n-gram drafter cannot be measured: {obstacle}.")
+            raise MTPCError(f"--ngram {ngram}: the n-gram drafter of {engine.title} cannot be measured: {obstacle}.")
         yield Contestant(f"n-gram {ngram}", replace(plain, ngram=ngram), possible, {"ngram": str(ngram)})
     for name, folder in (*given.native, *given.drafter):
         own = tuple(argument for whose, argument in given.drafter_arg if whose == name)
@@ -86,6 +101,6 @@ def contestants(given: argparse.Namespace, engine: Engine, longest_prompt: int) 
 
 
 def tree_arguments(children: int, nodes: int, borrowed: int) -> list[str]:
-    """SGLang's, whose number of tokens counts the pending one, the root."""
+    """Return SGLang's arguments for a tree; its number of draft tokens includes the root, the pending token."""
     arguments = ["--speculative-eagle-topk", str(children), "--speculative-num-draft-tokens", str(nodes + 1)]
     return [*arguments, "--speculative-token-map", f"?borrow={borrowed}"] if borrowed else arguments

@@ -1,12 +1,14 @@
-r"""Validity and distribution of sampled outputs with and without drafts, where some requests have a grammar.
+r"""Compare sampled outputs with and without drafts by validity and distribution, where some requests have a grammar.
 
     python -m benchmarks.structured_output --target runs/smollm2 --drafter fastmtp=weights/smollm2-fastmtp \
         '--drafter-arg=fastmtp=--additional-config={"mtpc": {"adaptive": false}}' --out runs/structured-output
 
-Requests with a JSON schema, with a regular expression and without a grammar are served in the same batches.  Outputs
-with and without drafts are compared by a two-sample chi-square test of their first characters, and their validity by
-Fisher's exact test.  The control is the engine without a drafter at another temperature, which the chi-square test must
-tell apart.  For SGLang, the adaptive draft length is turned off by --drafter-arg=fastmtp=--speculative-token-map and
+Requests with a JSON schema, with a regular expression and without a grammar are served in the same batches.  A
+two-sample chi-square test compares the first characters of outputs with and without drafts.  Fisher's exact test
+compares their validity.  The control is the engine without a drafter at another temperature: the chi-square test must
+detect the difference.
+
+For SGLang, adaptive draft lengths are turned off by --drafter-arg=fastmtp=--speculative-token-map and
 --drafter-arg=fastmtp=?adaptive=false.
 """
 
@@ -38,8 +40,8 @@ from mtpc.lab.table import Table
 from mtpc.lab.text.chat_template import ChatTemplate, load_tokenizer
 from mtpc.lab.text.prompts import Prompt, prompt_length
 
-CHARACTERS = 64  # of an output that are compared
-END = -1  # stands in a window after the last character of an output
+CHARACTERS = 64  # compared characters of an output
+END = -1  # follows the last character of an output in its window
 NO_DRAFTER, ALL = "no drafter", "all"
 TRADES = ["baker", "doctor", "farmer", "painter", "teacher", "writer"]
 SCHEMA = {
@@ -56,7 +58,7 @@ DATE = "(Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, [1-9] (January|April|July|Octo
 
 
 def is_person(text: str) -> bool:
-    """Whether a text is JSON that satisfies `SCHEMA`."""
+    """Return whether a text is JSON that satisfies `SCHEMA`."""
     try:
         person = json.loads(text)
     except ValueError:
@@ -69,12 +71,12 @@ def is_person(text: str) -> bool:
 
 
 class Structure(NamedTuple):
-    """A question and the grammar of its outputs.
+    """A prompt with the grammar of its outputs.
 
     Attributes:
-        question: What a user asks.
+        question: User turn.
         fields: Fields of a request that set the grammar, by engine.
-        is_valid: Whether a whole output satisfies the grammar.
+        is_valid: Returns whether a complete output satisfies the grammar.
     """
 
     question: str
@@ -102,7 +104,7 @@ class StructuredParams(CompletionParams):
     """Parameters of requests whose grammar depends on the prompt.
 
     Attributes:
-        fields: Fields of the request by `key` of the prompt.
+        fields: Fields of the request, by the `key` of its prompt.
     """
 
     fields: Mapping[str | tuple[int, ...], dict[str, Any]] = field(default_factory=dict)
@@ -133,9 +135,9 @@ class Comparison(NamedTuple):
 
 
 def compare(first: Sequence[Window], second: Sequence[Window]) -> Comparison:
-    """Test whether two samples of windows have one distribution.
+    """Test whether two samples of windows have the same distribution.
 
-    The cells are prefixes that both samples together hold often enough.
+    The cells are prefixes that are frequent enough in both samples together.
     """
     pooled = [*first, *second]
     longest = max(map(len, pooled))
@@ -159,7 +161,7 @@ def windows(texts: Sequence[str], number: int) -> list[Window]:
 
 
 def ask(given: argparse.Namespace) -> dict[str, Measurement]:
-    """Return the outputs by the name of a server, and those of the control; every third request has one structure."""
+    """Return the outputs of all servers and of the control by name; the requests cycle through all structures."""
     engine = find_engine(given.engine)
     must_be_installed(engine)
     prompts = questions(given.target)
@@ -180,7 +182,7 @@ def ask(given: argparse.Namespace) -> dict[str, Measurement]:
 
 
 def table(found: Mapping[str, Measurement], temperature: float) -> Table:
-    """One row for each server and structure, compared with the engine without a drafter."""
+    """Return a table with one row for each server and structure, compared with the engine without a drafter."""
     structures, rows = list(STRUCTURES.items()), []
     plain = found[NO_DRAFTER].texts
     for name, one in found.items():
@@ -207,16 +209,18 @@ def table(found: Mapping[str, Measurement], temperature: float) -> Table:
 
 
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     add = parser.add_argument
-    add("--requests", type=int, default=500, help="for each server (default: %(default)s)")
-    add("--temperature", type=float, default=0.8, help="default: %(default)s")
-    add("--control", type=float, default=1.2, help="temperature of the control (default: %(default)s)")
-    add("--concurrency", type=int, default=8, dest="batch_size", help="requests at a time (default: %(default)s)")
-    add("--max-tokens", type=int, default=48, help="largest length of an output (default: %(default)s)")
-    add("--out", type=Path, default=Path("runs/structured-output"))
+    add("--requests", type=int, default=500, help="send this many requests to each server (default: %(default)s)")
+    add("--temperature", type=float, default=0.8, help="sampling temperature (default: %(default)s)")
+    add("--control", type=float, default=1.2, help="sampling temperature of the control (default: %(default)s)")
+    concurrency = "number of concurrent requests (default: %(default)s)"
+    add("--concurrency", type=int, default=8, dest="batch_size", help=concurrency)
+    add("--max-tokens", type=int, default=48, help="limit the tokens of an output (default: %(default)s)")
+    out = "write results to this folder (default: %(default)s)"
+    add("--out", type=Path, default=Path("runs/structured-output"), help=out)
     parser.set_defaults(trees=[], borrow=[], max_children=None)
     arguments = parser.parse_args(given)
     arguments.temperatures = [arguments.temperature]

@@ -1,16 +1,18 @@
-"""Circuits and Markov heads of a chat model beside each other: acceptance, weights read, and dead components.
+"""Compare circuits and Markov heads of a chat model: acceptance, weights read, and dead components.
 
     python -m benchmarks.subword_circuits DIR... --target DIR (--data DIR | --prompts FILE | --corpus DIR)
         [--vocabulary FILE]
 
-Nothing is trained.  The target answers held-out questions, and the expected acceptance of each checkpoint along the
-answers is computed in closed form, as `mtpc evaluate` does.  Bytes are those of the weights that one draft reads, in
-bfloat16: all matrices of the drafter once, of tables with a row for each token the rows that it uses, and the rows of
-the output head that it may draft from.  Layers of the target that run again with adapters count as well.
+Nothing is trained.  The target completes held-out prompts, and the expected acceptance of each checkpoint along the
+outputs is computed in closed form, as `mtpc evaluate` does.
 
-A Markov head is listed twice: with all tokens, and with the --candidates tokens of each position that are most probable
-without the bias, as block drafters with a candidate lattice have it (LiLiCorr, arXiv 2608.20530).  The bias of the
-candidates alone is read, but a token outside them is never drafted.
+Bytes are those of the weights that one draft reads, in bfloat16.  All matrices of the drafter count once, tables with a
+row for each token by the rows that are used, and the output head by the rows of the draft vocabulary.  Layers of the
+target that run again with adapters count as well.
+
+A Markov head is listed twice.  The second row drafts from the --candidates tokens of each position that are most
+probable without the bias, as block drafters with a candidate lattice do (LiLiCorr, arXiv 2608.20530).  It reads the
+bias of the candidates only, and never drafts another token.
 
 Columns along the context are positions of the text, from one border to the next.  --corpus measures them on one kind of
 text: held-out documents, each with its last tokens before one place as a prompt, to each border (--length 60).

@@ -1,14 +1,17 @@
-"""Checks that pages use the field's words in short sentences.
+"""Check that pages, docstrings and comments use the field's words in short sentences.
 
-    python scripts/check_words.py [PAGE...]
+    python scripts/check_words.py [FILE...]
 
 Code, pictures and the addresses of links are left out.  Exit code 1 where something is found.
 """
 
 from __future__ import annotations
 
+import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +20,9 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(ROOT / name / "README.md" for name in ("examples", "weights")),
     *sorted((ROOT / "docs").rglob("*.md")),
+]
+SOURCES = [
+    file for name in ("plugins", "benchmarks", "scripts", "tests") for file in sorted((ROOT / name).rglob("*.py"))
 ]
 LONGEST = 30  # words of a sentence
 # A private word, as a regular expression, and what the field writes.
@@ -48,13 +54,15 @@ WORDS = {
 # Sentences in which such a word is right: it quotes a heading, a name or a paper that was named before.
 EXCEPTIONS = (
     "In the paper, borrowed tokens keep",  # Gumiho's, named in the sentence before
-    "against a slow oracle",  # tests/oracles
+    "against a slow oracle",  # the package of the tests
     "the papers of the draft methods",
 )
 BLOCK = re.compile(r"^( *)```.*?^\1```$|^::: .*\n(?:    .*\n)*|!\[[^\]]*\]", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"``.*?``|`[^`]*`")
 ADDRESS = re.compile(r"\]\([^)]*\)|https?://\S+")
 SENTENCE = re.compile(r"(?<=[.!?])\s+")
+ARGUMENT = re.compile(r"\n +\w+: ")  # of a docstring's section
+INDENTED = re.compile(r"\n\n(?: {4,}[^\n]*\n?)+", re.MULTILINE)  # a command, or a section that was joined above
 ITEM = re.compile(r"^\s*([-*] |\d+\. |#+ |>|: |$)")
 
 
@@ -86,10 +94,38 @@ def problems(text: str) -> Iterator[str]:
                     yield f"{found[0]!r} ({better}): {sentence}"
 
 
+def prose(source: str) -> Iterator[tuple[int, str]]:
+    """The docstrings and comments of a Python file, each with its line; names of arguments and tables are left out."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield node.body[0].lineno, INDENTED.sub("", ARGUMENT.sub(r"\n\n", text))
+    comment, last = "", 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            continued = token.line.strip() == token.string and token.start[0] == last + 1
+            if not continued:
+                yield last, comment
+            comment = f"{comment if continued else ''} {token.string.lstrip('# ')}"
+            last = token.start[0]
+    yield last, comment
+
+
+def problems_of(file: Path) -> Iterator[str]:
+    """What is wrong with a page or a Python file."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix != ".py":
+        yield from (f"{file}: {problem}" for problem in problems(text))
+        return
+    for line, piece in prose(text):
+        yield from (f"{file}:{line}: {problem}" for problem in problems(piece))
+
+
 def main() -> None:
-    """Print what is wrong with the pages."""
-    pages = [Path(name) for name in sys.argv[1:]] or PAGES
-    found = [f"{page}: {problem}" for page in pages for problem in problems(page.read_text(encoding="utf-8"))]
+    """Print what is wrong with the files."""
+    files = [Path(name) for name in sys.argv[1:]] or [*PAGES, *SOURCES]
+    found = [problem for file in files for problem in problems_of(file)]
     print("\n".join(found))
     sys.exit(bool(found))
 

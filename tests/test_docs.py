@@ -159,6 +159,37 @@ def test_private_words_and_long_sentences_are_found() -> None:
     assert not list(check_words.problems(f"{short}\n```\nIt says {long}\n```\n`says` [link](says.md) {short}"))
 
 
+def test_docstrings_and_comments_are_read_without_code(tmp_path: Path) -> None:
+    file, long = tmp_path / "module.py", " ".join(["words"] * 31)
+    file.write_text(f'''"""What it says.
+
+    python -m says
+
+Text.
+"""
+SAID = "says"  # `says`
+
+
+def run(said: str) -> None:
+    """Run a command.
+
+    Args:
+        said: A text.
+        other: {long}.
+    """
+    # It {" ".join(["words"] * 20)}
+    # {" ".join(["words"] * 20)}.
+    return  # it pays
+''')
+    found = [(problem.split(":")[1], problem.split(": ")[1]) for problem in check_words.problems_of(file)]
+    assert found == [
+        ("1", "'says' (generates, states, logs)"),
+        ("11", "31 words"),
+        ("18", "41 words"),
+        ("19", "'pays' (gives a speedup, is worth it)"),
+    ]
+
+
 def test_readme_is_short_and_names_no_test() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 150

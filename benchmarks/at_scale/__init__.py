@@ -1,1 +1,1 @@
-"""What drafters cost and gain on one to eight GPUs, computed: `python -m benchmarks.at_scale`."""
+"""Projected cost and gain of drafters on one to eight GPUs: `python -m benchmarks.at_scale`."""

@@ -1,10 +1,11 @@
-"""What drafters cost and gain on one to eight GPUs at batches of 1 to 256, computed: nothing is timed, no GPU needed.
+"""Compute cost and gain of drafters on one to eight GPUs at batch sizes 1 to 256, without a GPU.
 
     python -m benchmarks.at_scale --plot docs/at-scale.png --json runs/at-scale.json
     python -m benchmarks.at_scale --measured runs/bench/results.json
 
-The tables of docs/at-scale.md, which says what they are made of.  With --measured a table of your own machine: what
-steps cost there is read out of the results of `mtpc bench`, as `mtpc plan` does.
+Prints the tables of docs/at-scale.md, which also describes the model and its accuracy.  Nothing is timed.  With
+--measured it prints one table for your own machine instead.  Step costs are then read from the results of `mtpc bench`,
+as in `mtpc plan`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from mtpc.lab.table import Table
 
 
 def tables() -> list[Table]:
-    """All that the page shows."""
+    """Return all tables of docs/at-scale.md, and more."""
     short, long = CONTEXTS
     return [
         costs.steps(short),
@@ -50,7 +51,7 @@ def tables() -> list[Table]:
 
 
 def everything() -> list[dict[str, Any]]:
-    """Every cell: seconds of steps and drafts, and the break-even length, null where it does not fit."""
+    """Return all cells for --json: seconds of steps and drafts, and the break-even length, null if nothing fits."""
     found = []
     for (target, ranks), context, drafter, size in product(LAYOUTS, CONTEXTS, DRAFTERS, BATCHES):
         batch = Batch(size, context, ranks)
@@ -74,16 +75,16 @@ def everything() -> list[dict[str, Any]]:
 
 @one_sentence
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the tables; write the picture and the cells."""
+    """Print the tables, and write the plot and the cells."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--plot", type=Path, metavar="FILE.png", help="draw break-even acceptance lengths")
-    add("--json", type=Path, metavar="FILE.json", help="write every cell")
-    add("--measured", type=Path, metavar="results.json", help="steps that `mtpc bench` timed, in place of the formula")
+    add("--plot", type=Path, metavar="FILE.png", help="plot break-even acceptance lengths to this file")
+    add("--json", type=Path, metavar="FILE.json", help="write all cells to this file")
+    add("--measured", type=Path, metavar="results.json", help="use step costs that `mtpc bench` measured")
     add(
         "--accepted",
         type=listed(float),
-        help="with --measured: chances of each draft with all before it (default: those that were measured)",
+        help="with --measured: marginal acceptance rates by position, comma-separated (default: the measured ones)",
     )
     chosen = parser.parse_args(arguments)
     if chosen.measured is None:

@@ -1,4 +1,4 @@
-"""What the formula says of steps that were measured: on this project's CPU, and by others on GPUs."""
+"""Accuracy of the model: computed against measured steps, on a CPU and in publications on GPUs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from benchmarks.at_scale.step import Batch
 from mtpc.draft_length.cost import StepCost
 from mtpc.lab.table import Table
 
-CONTEXT = 256  # tokens of a question and half its answer
-ALONE = 1 / 83.1  # docs/measurements.md of 983b2a5, FastMTP: seconds of a step of a server without a drafter
-UNIT = ALONE / 0.89  # the same, Copying: of one that can draft, in which COSTS is
-COSTS = StepCost(  # on the day of these tables
+CONTEXT = 256  # tokens of a prompt and half its output
+ALONE = 1 / 83.1  # docs/measurements.md of 983b2a5, FastMTP: seconds of a step without a drafter
+UNIT = ALONE / 0.89  # the same, Copying: of a server that can draft; the unit of COSTS
+COSTS = StepCost(  # measured at the time of these tables
     plain=((1, 1.0), (16, 2.2)), verifying=((2, 1.12), (11, 1.45), (64, 4.41)), drafting=((1, 0.23), (16, 1.0))
 )
-# The same, FastMTP: K, rows of the head (one request reads int8 ones: half as many), engine's length, speed-up.
+# The same, FastMTP: K, rows of the head, acceptance length, speedup. One request reads int8 rows, hence half as many.
 SERVED = (
     ("1 draft, all tokens", 1, None, 1.70, 1.33),
     ("1 draft, 8,192 tokens", 1, 4096, 1.70, 1.35),
@@ -28,7 +28,7 @@ SERVED = (
     ("3 drafts, 16,384 tokens", 3, 8192, 2.45, 1.55),
     ("3 drafts, 32,768 tokens", 3, 16384, 2.45, 1.51),
 )
-# FastMTP paper, one A10: tables 1 (means) and 2.  K, rows, acceptance length, speed-up.
+# FastMTP paper (arXiv:2509.18362), one A10: tables 1 (means) and 2.  K, rows, acceptance length, speedup.
 PAPER = (
     ("table 1, all tokens", 1, None, 1.81, 1.40),
     ("table 1, all tokens", 2, None, 2.37, 1.71),
@@ -46,13 +46,13 @@ PAPER = (
     ("table 2, C-Eval, 32k", 3, 32768, 2.549, 1.967),
     ("table 2, C-Eval, 64k", 3, 65536, 2.550, 1.900),
 )
-# EAGLE-3 paper, table 3: speed-ups of SGLang on one H100, Llama-3.1-8B, MT-Bench, three drafts.
+# EAGLE-3 paper (arXiv:2503.01840), table 3: speedups of SGLang on one H100, Llama-3.1-8B, MT-Bench, K = 3.
 BATCHES = (2, 4, 8, 16, 24, 32, 48, 56, 64)
 CHAINS = (
     (Drafter("EAGLE", 3, depth=1), (1.40, 1.38, 1.23, 1.02, 0.93, 0.94, 0.88, 0.99, 0.99)),
     (Drafter("EAGLE-3", 3, depth=1, rows=32000), (1.81, 1.82, 1.62, 1.48, 1.39, 1.32, 1.38, 1.34, 1.38)),
 )
-# Gumiho paper, Vicuna-7B on one MI250, MT-bench: table 3, ms of a round's parts, and table 1.
+# Gumiho paper (arXiv:2503.10135), Vicuna-7B on one MI250, MT-bench: table 3, ms of a step's parts, and table 1.
 AUTOREGRESSIVE, ROUND, VERIFIED, VICUNA_LAYERS, GUMIHO = (
     (2.80, 3.46),
     (2.80, 3.46, 2.02, 3.41, 6.11),
@@ -63,7 +63,14 @@ AUTOREGRESSIVE, ROUND, VERIFIED, VICUNA_LAYERS, GUMIHO = (
 
 
 class Row(NamedTuple):
-    """A figure as measured and as computed; fitted: the machine's figures were chosen by it."""
+    """A measured figure with the computed one.
+
+    Attributes:
+        what: The quantity.
+        measured: Its measured value.
+        computed: Its value by the model.
+        fitted: Whether figures of the machine were fitted to it.
+    """
 
     what: str
     measured: float
@@ -72,12 +79,12 @@ class Row(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Of what was computed, as a share of what was measured."""
+        """Error of the computed value, relative to the measured one."""
         return self.computed / self.measured - 1
 
 
 def on_a_cpu() -> list[Row]:
-    """Milliseconds of steps that `mtpc plan` and a benchmark of FastMTP found."""
+    """Return milliseconds of steps, as measured by `mtpc plan` and a benchmark of FastMTP."""
     one, many = Batch(1, CONTEXT), Batch(16, CONTEXT)
     short, rounded = replace(FASTMTP, rows=8192), replace(FASTMTP, rows=4096)
     computed = [
@@ -99,7 +106,7 @@ def on_a_cpu() -> list[Row]:
 
 
 def of_the_paper() -> list[Row]:
-    """Speed-ups of FastMTP on an A10 at the published acceptance lengths, and of Gumiho on an MI250."""
+    """Return speedups of FastMTP on an A10 at the published acceptance lengths, and figures of Gumiho on an MI250."""
     one = Batch(1)
     rows = [Row("tokens/s without a drafter", 31.55, 1 / MIMO.step(A10, one), True)]
     for number, (what, drafts, size, length, speedup) in enumerate(PAPER):
@@ -112,7 +119,7 @@ def of_the_paper() -> list[Row]:
 
 
 def on_h100s() -> list[Row]:
-    """Tokens/s of Llama-3.1-8B without a drafter: SGLang's documentation, and sgl-project/sglang#3124."""
+    """Return tokens/s of Llama-3.1-8B without a drafter, by SGLang's documentation and sgl-project/sglang#3124."""
     steps = ((158.34, 1), (450.0, 8))
     return [
         Row(f"tokens/s, TP {ranks}", measured, 1 / LLAMA8.step(H100, Batch(1, ranks=ranks)), True)
@@ -121,7 +128,7 @@ def on_h100s() -> list[Row]:
 
 
 def implied() -> list[list[float]]:
-    """Acceptance lengths that the published speed-ups imply, by drafter and batch: they should not depend on it."""
+    """Return acceptance lengths that published speedups imply, by drafter and batch size; they should be constant."""
     return [
         [
             speedup * break_even(H100, LLAMA8, drafter, Batch(size))
@@ -132,22 +139,22 @@ def implied() -> list[list[float]]:
 
 
 def tables() -> list[Table]:
-    """All of it."""
-    columns = ["what", "measured", "computed", "error"]
+    """Return all comparisons as tables."""
+    columns = ["quantity", "measured", "computed", "error"]
     named = {
-        "SmolLM2 and the byte model on two cores of an AMD EPYC, ms": on_a_cpu(),
-        "Llama-3.1-8B on H100s, SGLang": on_h100s(),
-        "Published speed-ups at published acceptance lengths": of_the_paper(),
+        "SmolLM2 and the byte-level model on two cores of an AMD EPYC, ms": on_a_cpu(),
+        "Llama-3.1-8B on H100s with SGLang, batch size 1": on_h100s(),
+        "Published speedups at published acceptance lengths": of_the_paper(),
     }
     found = [Table(title, columns, [_cells(row) for row in rows]) for title, rows in named.items()]
     lengths = [
         [drafter.name, *(f"{length:.2f}" for length in row)]
         for (drafter, _), row in zip(CHAINS, implied(), strict=True)
     ]
-    title = "Acceptance lengths that the EAGLE-3 paper's table 3 implies, by batch"
+    title = "Acceptance lengths that table 3 of the EAGLE-3 paper implies, by batch size"
     return [*found, Table(title, ["drafter", *map(str, BATCHES)], lengths)]
 
 
 def _cells(row: Row) -> list[str]:
-    error = "fitted" if row.fitted else f"{100 * row.error:+.0f} %"
+    error = "fitted" if row.fitted else f"{100 * row.error:+.0f}%"
     return [row.what, f"{row.measured:.2f}", f"{row.computed:.2f}", error]

@@ -1,4 +1,4 @@
-"""Tables of the page on scale: what a step must say for drafting to pay, and what that depends on."""
+"""Tables of docs/at-scale.md: step times, break-even acceptance lengths, and their sensitivity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mtpc.lab.table import Table
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXTS = (1024, 8192)
 LAYOUTS = tuple((target, ranks) for target in (MIMO, LLAMA70) for ranks in (1, 2, 4, 8))
-SHOWN = ((MIMO, 1), (MIMO, 8), (LLAMA70, 4), (LLAMA70, 8))  # where tables have many rows of each
+SHOWN = ((MIMO, 1), (MIMO, 8), (LLAMA70, 4), (LLAMA70, 8))  # in tables with several rows of each
 SHORT = replace(FASTMTP, name=f"FastMTP, {LANGUAGES:,} tokens", rows=LANGUAGES)
 CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("as it stands", {}),
@@ -32,66 +32,67 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def cell(value: float) -> str:
-    """A hyphen for what does not fit."""
+    """Format a cell; a hyphen if weights and caches do not fit."""
     return "-" if isnan(value) else f"{value:.2f}"
 
 
 def steps(context: int) -> Table:
-    """Of the targets without drafts, also where these batches do not fit beside a drafter."""
+    """Return milliseconds of steps without drafts, including batches that do not fit together with a drafter."""
     rows = [
         [target.name, str(ranks), *(cell(1e3 * target.step(H100, Batch(size, context, ranks))) for size in BATCHES)]
         for target, ranks in SHOWN
     ]
-    title = f"Milliseconds of a step without drafts, {context:,} tokens behind each request"
+    title = f"Milliseconds of a step without drafts by batch size, {context:,} tokens of context per request"
     return Table(title, ["target", "TP", *map(str, BATCHES)], rows)
 
 
 def break_evens(target: Target, ranks: int, context: int) -> Table:
-    """Of every drafter, by batch."""
+    """Return the break-even acceptance lengths of all drafters by batch size."""
     rows = [
         [drafter.name, str(drafter.drafts), *(cell(each) for each in along(H100, target, drafter, ranks, context))]
         for drafter in DRAFTERS
     ]
-    title = f"Break-even acceptance length by batch: {target.name}, TP {ranks}, {context:,} tokens behind each request"
-    return Table(title, ["drafter", "drafts", *map(str, BATCHES)], rows)
+    where = f"{target.name}, TP {ranks}, {context:,} tokens of context per request"
+    columns = ["drafter", "drafts", *map(str, BATCHES)]
+    return Table(f"Break-even acceptance length by batch size: {where}", columns, rows)
 
 
 def along(machine: Machine, target: Target, drafter: Drafter, ranks: int, context: int) -> list[float]:
-    """Break-even acceptance lengths by batch."""
+    """Return the break-even acceptance lengths of a drafter by batch size."""
     return [break_even(machine, target, drafter, Batch(size, context, ranks)) for size in BATCHES]
 
 
 def by_layout() -> Table:
-    """Of one drafter, by target, ranks and context."""
+    """Return the break-even acceptance lengths of one drafter by target, ranks and context."""
     rows = [
         [target.name, str(ranks), f"{context:,}", *map(cell, along(H100, target, SHORT, ranks, context))]
         for target, ranks in LAYOUTS
         for context in CONTEXTS
     ]
     return Table(
-        f"Break-even acceptance length by batch: {SHORT.name}, K = 3",
+        f"Break-even acceptance length by batch size: {SHORT.name}, K = 3",
         ["target", "TP", "context", *map(str, BATCHES)],
         [row for row in rows if set(row[3:]) != {"-"}],
     )
 
 
 def sensitivity() -> Table:
-    """How far break-even lengths move with what was assumed."""
-    places = [(target, size) for target in (MIMO, LLAMA70) for size in (1, 64, 256)]
+    """Return the break-even acceptance lengths of one drafter under changed assumptions."""
+    cases = [(target, size) for target in (MIMO, LLAMA70) for size in (1, 64, 256)]
     rows = [
         [
             what,
             *(
                 cell(break_even(H100._replace(**changed), target, SHORT, Batch(size, ranks=8)))
-                for target, size in places
+                for target, size in cases
             ),
         ]
         for what, changed in CHANGES
     ]
-    columns = ["assumption", *(f"{target.name}, batch {size}" for target, size in places)]
+    columns = ["assumption", *(f"{target.name}, batch {size}" for target, size in cases)]
     return Table(f"Break-even acceptance length, {SHORT.name}, K = 3, TP 8", columns, rows)
 
 
 def assumptions() -> Table:
-    """What was put in."""
-    return Table("Assumptions", ["what", "value", "from"], [list(row) for row in ASSUMPTIONS])
+    """Return the assumptions with their sources."""
+    return Table("Assumptions", ["quantity", "value", "from"], [list(row) for row in ASSUMPTIONS])

@@ -1,7 +1,8 @@
-"""What drafts take, computed as `benchmarks.at_scale.step` computes steps, the way that the adapters draft.
+"""Drafting times by the model of `benchmarks.at_scale.step`, for drafters as this project's adapters run them.
 
-Serial layers are shared out over the ranks, their projection is not; every pass draws from gathered logits, of states
-of the first rank.  A window is whole on every rank.  Copies and n-grams are found on the host.
+The layers of an autoregressive part are sharded over the ranks, except for their input projection.  Each draft step
+gathers the states of the first rank and the logits of all ranks.  Every rank has a full copy of a parallel part.
+Prompt lookup and the n-gram drafter run on the host.
 """
 
 from __future__ import annotations
@@ -12,39 +13,48 @@ from math import nan
 from benchmarks.at_scale.step import Batch, Machine, Target, layers, logits
 from benchmarks.draft_bytes import BYTES, Shape
 
-FEATURES = 64  # of what a component adds to a position's state (`mtpc.parallel.config.ParallelConfig`)
-KERNELS = {1: 84, 4: 186}  # of a sampled window's draft by components: independent heads, an HMM
+FEATURES = 64  # size of a component's features (`mtpc.parallel.config.ParallelConfig`)
+KERNELS = {1: 84, 4: 186}  # of a sampled draft of a parallel part, by rank: independent heads, an HMM
 
 
 @dataclass(frozen=True)
 class Drafter:
-    """Drafts that cost nothing but the host's time, as copies do.
+    """A drafter; the defaults are those of prompt lookup, which takes only time on the host.
 
-    rows: of the output head that are drafted from; None: all.
+    Attributes:
+        name: Row of the tables.
+        drafts: Draft tokens, K.
+        host: Seconds on the host per decoding step.
+        rows: Rows of the output head that tokens are drafted from; None for all.
+        depth: Draft layers of the autoregressive part.
+        passes: Draft steps; None for one per draft token.
+        positions: Positions of the parallel part.
+        blocks: Residual blocks of each position.
+        rank: Components of the parallel part's distribution.
     """
 
     name: str
     drafts: int
     host: float = 0.0
     rows: int | None = None
-    depth: int = 0  # draft layers
-    passes: int | None = None  # through them; None: one for each draft
-    positions: int = 0  # of the window behind them
+    depth: int = 0
+    passes: int | None = None
+    positions: int = 0
     blocks: int = 5
     rank: int = 1
 
     @property
     def steps(self) -> int:
-        """Passes through the draft layers."""
+        """Number of draft steps."""
         return self.drafts if self.passes is None else self.passes
 
     def heads(self, shape: Shape) -> int:
-        """Bytes of a window: of each position a layer that halves, residual ones, and what components add."""
+        """Return the bytes of the parallel part: a halving layer, residual blocks and components of each position."""
         added = 0 if self.rank == 1 else FEATURES * (1 + self.rank)
         return BYTES * self.positions * shape.hidden * ((2 + self.blocks) * shape.hidden + added)
 
     def kept(self, shape: Shape, batch: Batch) -> float:
-        """Bytes on each rank; keys and values are the target's to count (`Target.kept`)."""
+        """Return the bytes on each rank without keys and values, which `Target.kept` counts."""
         if not self.depth:
             return 0.0
         copied = 0 if self.rows is None else self.rows * shape.row
@@ -52,14 +62,16 @@ class Drafter:
         return autoregressive + self.heads(shape)
 
     def seconds(self, machine: Machine, target: Target, batch: Batch) -> float:
-        """Of a step's drafts for all requests."""
+        """Return the seconds of drafting for all requests of a decoding step."""
         shape, total = target.shape, self.host
         rows = min(self.rows or shape.vocab, shape.vocab)
         for number in range(self.steps if self.depth else 0):
-            tokens = batch.requests * (1 + (self.drafts if number == 0 else 0))  # first all that was verified
+            read = 1 + self.drafts if number == 0 else 1  # the first draft step reads all verified tokens
+            tokens = batch.requests * read
             total += machine.draft_step + machine.product(2 * shape.hidden * shape.row, tokens)
             total += layers(machine, shape, self.depth, tokens, batch)
-            total += machine.all_gather(batch.ranks * batch.requests * shape.row, batch.ranks)  # the first one's states
+            gathered = batch.ranks * batch.requests * shape.row  # to get the states of the first rank
+            total += machine.all_gather(gathered, batch.ranks)
             total += logits(machine, shape, rows, batch.requests, batch.ranks)
         if self.positions:
             states = batch.requests * self.positions
@@ -69,9 +81,9 @@ class Drafter:
 
 
 def break_even(machine: Machine, target: Target, drafter: Drafter, batch: Batch) -> float:
-    """A step with its drafts over one without: the tokens that a step must say for nothing to be lost.
+    """Return the time of a step with drafts over one without, which is the break-even acceptance length.
 
-    NaN where weights and caches do not fit into the memory.
+    NaN if weights and caches do not fit into the memory.
     """
     kept = target.kept(batch, drafter.depth) + drafter.kept(target.shape, batch)
     if kept > machine.memory:
@@ -80,7 +92,7 @@ def break_even(machine: Machine, target: Target, drafter: Drafter, batch: Batch)
     return drafted / target.step(machine, batch)
 
 
-LANGUAGE, LANGUAGES = 8192, 32768  # tokens of one language's draft vocabulary, and of four that share none
+LANGUAGE, LANGUAGES = 8192, 32768  # tokens of one language's draft vocabulary, and of the union of four
 FASTMTP = Drafter("FastMTP", 3, depth=1)
 GUMIHO = Drafter("Gumiho", 7, depth=2, passes=2, positions=5)
 JOINT = replace(GUMIHO, name="Gumiho, joint (HMM)", rank=4)

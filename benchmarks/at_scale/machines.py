@@ -1,4 +1,4 @@
-"""Machines and targets of the page on scale, each with what its figures come from."""
+"""Machines and targets of docs/at-scale.md, and the sources of their figures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ H100 = Machine(
     memory=0.9 * 80e9,
     link=0.75 * 450e9,
 )
-A10 = H100._replace(name="A10", bandwidth=0.765 * 600e9, peak=0.7 * 125e12, drafting=5.4e-3)  # of the FastMTP paper
+A10 = H100._replace(name="A10", bandwidth=0.765 * 600e9, peak=0.7 * 125e12, drafting=5.4e-3)  # as in the FastMTP paper
 CPU = Machine(
     "two cores of an AMD EPYC",
     bandwidth=54e6 / 2.1e-3,
@@ -45,29 +45,37 @@ CPU = Machine(
     draft_step=0.5e-3,
 )
 
-# What was put in, and where it is from.
+# Assumptions: quantity, value, source.
 ASSUMPTIONS = (
-    ("an H100 SXM's memory", "3.35 TB/s, 80 GB, of which 90 % for weights and caches", "NVIDIA's data sheet"),
+    ("an H100 SXM's memory", "3.35 TB/s, 80 GB, of which 90% for weights and caches", "NVIDIA's data sheet"),
     ("the share of that bandwidth that is reached", "0.875", "fitted to SGLang on one H100 (below)"),
     ("its dense bfloat16 peak, and the share", "989 TFLOP/s, 0.7", "NVIDIA's data sheet; the share is assumed"),
-    ("a decoder layer, beside reading and computing", _ms(H100.layer), "fitted to SGLang on eight H100s (below)"),
+    (
+        "a decoder layer, in addition to reading and computing",
+        _ms(H100.layer),
+        "fitted to SGLang on eight H100s (below)",
+    ),
     ("a step, on the host", _ms(H100.step), "fitted likewise"),
     ("each request of a step, on the host", _ms(H100.request), "assumed"),
     ("all-reduces, two a layer", "0.0037 to 0.0338 ms for 16 KiB to 4 MiB", "measured: sgl-project/sglang#2904"),
     ("larger ones", "around a ring where that is faster, 0.002 ms a hop", "assumed"),
     ("the link of a rank", "450 GB/s one way, of which 0.75", "NVIDIA's data sheet; the share is assumed"),
-    ("a step with drafts, beside one without", _ms(H100.drafting), "assumed; SGLang of 2025 took more (below)"),
+    ("a step with drafts, in addition to one without", _ms(H100.drafting), "assumed; SGLang of 2025 took more (below)"),
     ("each pass through a drafter's layers", _ms(H100.draft_step), "assumed: 50 kernels in a CUDA graph"),
-    ("a window's kernels", "84, or 186 where heads are joint", "counted on meta tensors"),
+    ("kernels of a parallel part", "84, or 186 where heads are joint", "counted on meta tensors"),
     ("each of them", _ms(H100.kernel), "assumed"),
-    ("passes over float32 logits until a token is drawn", "3, and 1 that writes the distribution", "assumed"),
-    ("weights, keys and values", "bfloat16; nothing is quantised", "chosen"),
-    ("a batch", "decodes; all requests have as long a context and draft alike", "chosen"),
+    ("passes over float32 logits until a token is sampled", "3, and 1 that writes the distribution", "assumed"),
+    ("weights, keys and values", "bfloat16; nothing is quantized", "chosen"),
+    ("a batch", "decodes; all requests have the same context length and draft alike", "chosen"),
     (
         "an A10 (below)",
         f"0.765 of 600 GB/s, 0.7 of 125 TFLOP/s, {_ms(A10.drafting)} a step with drafts",
         "NVIDIA's data sheet; fitted",
     ),
-    ("the CPU (below)", "25.7 GB/s, 340 GFLOP/s; 0.86, 0.42, 1.49 and 0.5 ms for what is assumed above", "fitted"),
-    ("finding copies, and the n-gram drafter's", f"{_ms(COPYING.host)}, and nothing", "measured on a CPU; assumed"),
+    ("the CPU (below)", "25.7 GB/s, 340 GFLOP/s; 0.86, 0.42, 1.49 and 0.5 ms for the assumptions above", "fitted"),
+    (
+        "finding copies, and the n-gram drafter's search",
+        f"{_ms(COPYING.host)}, and nothing",
+        "measured on a CPU; assumed",
+    ),
 )

@@ -1,8 +1,8 @@
-"""What a step of a target takes on a machine, computed: bytes, operations, and what each part takes beside them.
+"""Model of the time of a target's decoding step on a machine: bytes, operations and fixed costs.
 
-Weights are bfloat16, so that a matrix of so many bytes takes as many operations for each token.  A product takes the
-root of the sum of squares of what reading and computing take alone: the larger of the two, but for where they are
-alike, and none of both hides the other whole (`benchmarks.at_scale.checks`).
+Weights are bfloat16, so a product takes one operation per token and byte of its matrix.  The time of a product is the
+root of the sum of squares of two times: reading the matrix, and computing.  It is close to the larger one unless both
+are similar, because neither hides the other completely.  `benchmarks.at_scale.checks` compares it with measurements.
 """
 
 from __future__ import annotations
@@ -14,26 +14,35 @@ import numpy as np
 
 from benchmarks.draft_bytes import BYTES, Shape
 
-FLOAT = 4  # bytes of a logit once it is sampled from
-PASSES = 3  # over logits until a token is drawn: two for a softmax, one to draw
+FLOAT = 4  # bytes of a logit during sampling
+PASSES = 3  # over the logits until a token is sampled: two for the softmax, one for sampling
 
-# Seconds of an all-reduce of so many bytes among 2, 4 and 8 H100s, as sgl-project/sglang#2904 measured its kernel.
+# Seconds of an all-reduce among 2, 4 and 8 H100s by its bytes, as measured in sgl-project/sglang#2904.
 REDUCED_BYTES = FLOAT * np.array([4096, 32768, 262144, 524288, 1048576])
 REDUCED = {
     2: np.array([3.9e-6, 4.5e-6, 7.9e-6, 12.5e-6, 19.9e-6]),
     4: np.array([3.7e-6, 4.8e-6, 13.9e-6, 20.2e-6, 31.1e-6]),
     8: np.array([5.7e-6, 7.8e-6, 16.7e-6, 22.1e-6, 33.8e-6]),
 }
-HOP = 2e-6  # from a rank to the next, where large sums go around a ring
+HOP = 2e-6  # seconds from a rank to the next one in a ring all-reduce
 
 
 class Machine(NamedTuple):
-    """Bytes and operations a second, as reached; and seconds that are no reading or computing.
+    """A machine, with the rates that it reaches and with fixed costs in seconds.
 
-    layer: of a decoder layer, between its kernels.  step: of a step, on the host.  request: of each request in it.
-    drafting: of a step with drafts, beside one without.  draft_step: of each pass through a drafter's layers.  kernel:
-    of each of a window's kernels.  memory: bytes for weights and caches.  link: bytes a second to other ranks.
-    reducing: times what was measured for all-reduces.
+    Attributes:
+        name: Name of the machine.
+        bandwidth: Bytes read per second.
+        peak: Operations per second.
+        layer: Fixed cost of a decoder layer, between its kernels.
+        step: Fixed cost of a step on the host.
+        request: Additional cost of each request on the host.
+        drafting: Additional cost of a step with drafts.
+        draft_step: Fixed cost of each draft step.
+        kernel: Cost of each kernel of a parallel part.
+        memory: Bytes for weights and caches.
+        link: Bytes per second to other ranks.
+        reducing: Factor on the measured times of all-reduces and gathers.
     """
 
     name: str
@@ -50,11 +59,14 @@ class Machine(NamedTuple):
     reducing: float = 1.0
 
     def product(self, weights: float, tokens: int) -> float:
-        """Of so many bytes of weights with the states of so many tokens."""
+        """Return the seconds of a product of ``weights`` bytes with the states of ``tokens`` tokens."""
         return hypot(weights / self.bandwidth, weights * tokens / self.peak)
 
     def all_reduce(self, size: float, ranks: int) -> float:
-        """Of so many bytes on each rank: as measured, straight beyond that, or around a ring where that is faster."""
+        """Return the seconds of an all-reduce of ``size`` bytes on each rank.
+
+        Measured times are interpolated, and extrapolated in a straight line; a ring is used where it is faster.
+        """
         if ranks == 1:
             return 0.0
         sizes, seconds = REDUCED_BYTES, REDUCED[ranks]
@@ -64,14 +76,20 @@ class Machine(NamedTuple):
         return self.reducing * min(straight, ring)
 
     def all_gather(self, size: float, ranks: int) -> float:
-        """Of so many bytes of all ranks together."""
+        """Return the seconds of gathering ``size`` bytes in total from all ranks."""
         if ranks == 1:
             return 0.0
         return self.reducing * (float(REDUCED[ranks][0]) + size * (ranks - 1) / ranks / self.link)
 
 
 class Batch(NamedTuple):
-    """Requests of a step, the tokens that each has behind it, and the ranks that the target is shared out over."""
+    """The batch of a decoding step.
+
+    Attributes:
+        requests: Number of requests.
+        context: Tokens of context of each request.
+        ranks: Tensor-parallel ranks of the target.
+    """
 
     requests: int
     context: int = 1024
@@ -79,7 +97,7 @@ class Batch(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A dense decoder of layers of one shape."""
+    """A dense decoder whose layers have one shape."""
 
     name: str
     shape: Shape
@@ -87,16 +105,21 @@ class Target(NamedTuple):
 
     @property
     def weights(self) -> int:
-        """Bytes that a step reads, of the embedding but a row for each token."""
+        """Bytes of weights that a step reads, without the embedding, of which it reads one row per token."""
         return self.layers * self.shape.block + self.shape.vocab * self.shape.row
 
     def kept(self, batch: Batch, layers: int = 0) -> float:
-        """Bytes on each rank of weights, embedding and keys and values, with so many layers of a drafter."""
+        """Return the bytes of weights, embedding, keys and values on each rank.
+
+        Args:
+            batch: The batch.
+            layers: Draft layers, whose keys and values are counted as well.
+        """
         cached = 2 * BYTES * self.shape.keys * batch.requests * batch.context * (self.layers + layers)
         return (self.weights + self.shape.vocab * self.shape.row + cached) / batch.ranks
 
     def step(self, machine: Machine, batch: Batch, drafts: int = 0) -> float:
-        """Seconds of a step that reads each request's pending token and so many drafts; drafting apart."""
+        """Return the seconds of a step that verifies ``drafts`` draft tokens per request, without the drafting time."""
         tokens = batch.requests * (1 + drafts)
         host = machine.step + machine.request * batch.requests + (machine.drafting if drafts else 0.0)
         through = layers(machine, self.shape, self.layers, tokens, batch)
@@ -104,9 +127,9 @@ class Target(NamedTuple):
 
 
 def layers(machine: Machine, shape: Shape, count: int, tokens: int, batch: Batch) -> float:
-    """Seconds of so many decoder layers and the embedding before them, shared out over ranks."""
+    """Return the seconds of ``count`` decoder layers and the embedding before them, sharded over the ranks."""
     cached = 2 * BYTES * shape.keys * batch.requests * batch.context
-    scores = 4 * shape.attended * tokens * batch.context  # operations: scores, and sums of values
+    scores = 4 * shape.attended * tokens * batch.context  # operations of scores and of sums of values
     attention = hypot(cached / machine.bandwidth, scores / machine.peak) / batch.ranks
     reduced = machine.all_reduce(tokens * shape.row, batch.ranks)
     product = machine.product(shape.block / batch.ranks, tokens)
@@ -114,9 +137,15 @@ def layers(machine: Machine, shape: Shape, count: int, tokens: int, batch: Batch
 
 
 def logits(machine: Machine, shape: Shape, rows: int, states: int, ranks: int, drawn: int | None = None) -> float:
-    """Seconds until a token is drawn by so many rows of the head, which ranks share: logits, gathered, and passes.
+    """Return the seconds of the output head and of sampling: logits, their gathering, and passes over them.
 
-    drawn: of how many states' distributions over all tokens are written, where that is not all of them.
+    Args:
+        machine: The machine.
+        shape: Sizes of the target.
+        rows: Rows of the output head, which is sharded over the ranks.
+        states: Number of states whose logits are computed.
+        ranks: Number of ranks.
+        drawn: Number of distributions over all tokens that are written; None for one per state.
     """
     product = machine.product(rows * shape.row / ranks, states)
     read = FLOAT * (PASSES * states * rows + (states if drawn is None else drawn) * shape.vocab)

@@ -1,1 +1,1 @@
-"""Costs of single mechanisms at serving sizes: `python -m benchmarks.gpu.mechanisms`."""
+"""Benchmarks of the GPU cards (docs/gpu-cards.md), which `python -m tests.gpu` runs."""

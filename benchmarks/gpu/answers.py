@@ -1,4 +1,4 @@
-"""Row: the chat target's answers to questions, which its drafters learn from, in files that can be carried home."""
+"""Row of the data card: generate the chat target's answers for training, in files that are small enough to copy."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from mtpc.lab.text.conversations import FILE, read_conversations
 from tests.gpu.running import Run
 from tests.support.random_chat import make_chat_target
 
-CONCURRENCY, TOKENS = 512, 20_000_000  # at a time, and at most
-PACKING = 90.0  # seconds for what follows the writing
-PART = 15 << 20  # bytes of a file that is carried home
+CONCURRENCY, TOKENS = 512, 20_000_000  # concurrent requests; tokens at most
+PACKING = 90.0  # seconds that are reserved for compression
+PART = 15 << 20  # largest bytes of a result file
 PACKED = "answers.xz"
 
 
 def folder_of(run: Run) -> Path:
-    """Where the conversations are, for card 7 on the same machine."""
+    """Return the folder of the conversations, which card 7 reads on the same machine."""
     return run.folder.parent / "answers"
 
 
 def command(run: Run, target: Path, out: Path) -> list[str]:
-    """Of `mtpc distill`: as many tokens as the time allows, sampled as the target is used."""
+    """Return the arguments of `mtpc distill` for as many tokens as the time allows, from the target's distribution."""
     minutes = max(0.05, (run.seconds - PACKING) / 60) if run.on_gpu else 5.0
     concurrency, tokens = (CONCURRENCY, TOKENS) if run.on_gpu else (2, 60)
     arguments = {**({"enforce_eager": True, "dtype": "float32"} if not run.on_gpu else {}), **run.vllm}
@@ -40,7 +40,7 @@ def command(run: Run, target: Path, out: Path) -> list[str]:
 
 
 def packed(out: Path, folder: Path) -> list[Path]:
-    """The conversations, compressed, in parts that are small enough; `cat` puts them together."""
+    """Compress the conversations into files of at most `PART` bytes, which `cat` joins; return the files."""
     for old in folder.glob(f"{PACKED}.*"):
         old.unlink()
     with (out / FILE).open("rb") as file:
@@ -55,7 +55,7 @@ def packed(out: Path, folder: Path) -> list[Path]:
 
 
 def written(run: Run) -> str:
-    """Row: as many answers as the time allows."""
+    """Row: generate as many answers as the time allows."""
     target = run.chat_target() if run.on_gpu else make_chat_target(run.folder / "target")
     out = folder_of(run)
     run.mtpc(command(run, target, out))

@@ -1,4 +1,4 @@
-"""What an engine did in one measurement of a card, and what a card asks of any engine."""
+"""Results of one measurement of a GPU card, and the interface of the engines that it measures."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from mtpc.metrics.draft_clock import WRITE_EVERY
 
 
 class Completed(NamedTuple):
-    """Some requests, a fixed number at a time, that all ran to the same length.
+    """Result of requests at a fixed concurrency, whose outputs all have the same length.
 
-    tokens: generated.  steps: target forward passes, summed over the requests.  drafting: seconds inside drafting
-    calls, where they are timed.
+    Attributes:
+        tokens: Generated tokens.
+        steps: Target forward passes, summed over the requests.
+        seconds: Wall time.
+        drafting: Seconds inside drafting calls; 0 if they are not timed.
     """
 
     tokens: int
@@ -28,11 +31,15 @@ class Completed(NamedTuple):
         return self.tokens / self.steps
 
     def step_ms(self, concurrency: int) -> float:
-        """Milliseconds of one pass of so many requests, drafts included; they are a multiple of ``concurrency``."""
+        """Return the milliseconds of a decoding step, drafting included.
+
+        Args:
+            concurrency: Number of concurrent requests; the number of all requests is a multiple of it.
+        """
         return 1e3 * self.seconds * concurrency / self.steps
 
     def draft_ms(self, concurrency: int) -> float:
-        """Of these, milliseconds of drafting."""
+        """Return the milliseconds of drafting in a decoding step, see `step_ms`."""
         return 1e3 * self.drafting * concurrency / self.steps
 
 
@@ -40,11 +47,18 @@ class Engine(Protocol):
     """An engine with one target and one drafter, or none."""
 
     def complete(self, prompts: list[list[int]], concurrency: int, temperature: float, tokens: int) -> Completed:
-        """So many prompts at a time, so many tokens after each, whatever the model says in them."""
+        """Generate after each prompt, without stopping at end tokens.
+
+        Args:
+            prompts: Token ids of the prompts.
+            concurrency: Number of concurrent requests.
+            temperature: Sampling temperature; 0 is greedy.
+            tokens: Number of tokens after each prompt.
+        """
 
 
 def seconds_of_drafting(times: Path) -> float:
-    """Inside drafting calls so far, from the file of a running engine's draft times."""
+    """Return the seconds inside drafting calls so far, from the draft times of a running engine."""
     if times.exists():
-        time.sleep(WRITE_EVERY)  # until all is written
+        time.sleep(WRITE_EVERY)  # until the engine has written all times
     return read_draft_times(times).seconds

@@ -1,10 +1,12 @@
-"""Time, peak memory and number of operators of single mechanisms at a serving size, on random inputs.
+"""Time, peak memory and number of operators of single mechanisms at serving sizes, on random inputs.
 
     python -m benchmarks.gpu.mechanisms [--device cuda] [--vocabulary 152000] [--batches 1,32] [--only NAME ...]
 
-Time is the median of several calls, on CUDA between events.  Peak memory is what a call allocates beyond its arguments
-(see `benchmarks.circuits`).  Operators are kernels on CUDA, and on a CPU what `tests.mtpc.parallel.trace` counts.  For
-another commit put its plugins in front: `PYTHONPATH=../before/plugins python -m benchmarks.gpu.mechanisms`.
+Time is the median of several calls; on CUDA it is measured between events.  Peak memory is what a call allocates in
+addition to its arguments, see `benchmarks.circuits`.  Operators are kernels on CUDA, and on a CPU the operators that
+`tests.mtpc.parallel.trace` counts.
+
+To measure another commit, put its plugins in front: `PYTHONPATH=../before/plugins python -m benchmarks.gpu.mechanisms`.
 """
 
 from __future__ import annotations
@@ -36,30 +38,30 @@ from tests.gpu.timing import kernels
 from tests.support.tiny_models import make_part
 
 DRAFTS, VOCABULARY, BATCHES, TIMES = 7, 152_000, [1, 32], 5
-ALL = 1 << 30  # SGLang's top-k of a request that has none
+ALL = 1 << 30  # SGLang's top-k of a request without top-k
 
 
 class Size(NamedTuple):
-    """What a mechanism is measured at."""
+    """Batch size, vocabulary size and device of a measurement."""
 
     batch: int
     vocabulary: int
     device: torch.device
 
     def logits(self, *positions: int) -> Tensor:
-        """Random logits, float32 [batch, *positions, vocabulary], in steps of bfloat16, so that some are equal."""
+        """Return random logits, float32 [batch, *positions, vocabulary], rounded to bfloat16 so that some are equal."""
         return (3.0 * torch.randn(self.batch, *positions, self.vocabulary, device=self.device)).bfloat16().float()
 
 
 def drawing(positions: int, size: Size) -> Callable[[], object]:
-    """Draw a token at each of some positions, one position after the other."""
+    """Return a call that samples a token at each position, one position after the other."""
     probs = size.logits(positions).softmax(-1)
     uniforms = torch.rand(size.batch, positions, dtype=torch.float64, device=size.device)
     return lambda: [draw(probs[:, at], uniforms[:, at]) for at in range(positions)]
 
 
 def verification(size: Size, top_k: int = ALL, top_p: float = 1.0, min_p: float = 0.0) -> Callable[[], object]:
-    """SGLang's verification of a chain by the core's rules, without the verdict of SGLang's that they replace."""
+    """Return a call that verifies a chain by the core's rules in SGLang; SGLang's own verification is left out."""
     try:
         from sglang_mtpc import verify
     except ImportError as error:
@@ -102,7 +104,7 @@ def verification(size: Size, top_k: int = ALL, top_p: float = 1.0, min_p: float 
 
 
 def stating(circuit: str, rank: int, size: Size) -> Callable[[], object]:
-    """Draft with a window on vLLM's Model Runner V2 and keep what was drawn from in the requests' slots."""
+    """Return a call that drafts with a parallel part on vLLM's Model Runner V2, and stores the draft distributions."""
     try:
         from vllm_mtpc.v2.speculator import Speculator
     except ImportError as error:
@@ -122,7 +124,7 @@ def stating(circuit: str, rank: int, size: Size) -> Callable[[], object]:
 
 
 def lookup(width: int, size: Size) -> Callable[[], object]:
-    """Find what each request's text would go on with, in a table of texts of up to ``width`` tokens."""
+    """Return a call that searches each request's longest match, in texts of up to ``width`` tokens."""
     rows, device = size.batch, size.device
     table = torch.randint(5000, (rows, width), dtype=torch.int32, device=device)
     lengths = torch.full((rows,), width - 7, dtype=torch.int32, device=device)
@@ -146,7 +148,7 @@ CASES: dict[str, Callable[[Size], Callable[[], object]]] = {
 
 
 def milliseconds(call: Callable[[], object], device: torch.device, times: int) -> float:
-    """Median of several calls after one that warms up."""
+    """Return the median milliseconds of several calls, after one warm-up call."""
     call()
     found = []
     for _ in range(times):
@@ -166,7 +168,7 @@ def milliseconds(call: Callable[[], object], device: torch.device, times: int) -
 
 @torch.inference_mode()
 def measured(name: str, size: Size, times: int) -> dict[str, Any]:
-    """One row: a case at a size."""
+    """Measure one mechanism at one size."""
     torch.manual_seed(0)
     call = CASES[name](size)
     return {
@@ -179,7 +181,7 @@ def measured(name: str, size: Size, times: int) -> dict[str, Any]:
 
 
 def table(rows: Sequence[dict[str, Any]], title: str) -> Table:
-    """A row for each case and batch."""
+    """Return a table with a row for each mechanism and batch size."""
     cells = [
         [row["name"], str(row["batch"]), f"{row['ms']:.3g}", f"{row['peak_bytes'] / 2**20:.1f}", str(row["operators"])]
         for row in rows
@@ -188,7 +190,7 @@ def table(rows: Sequence[dict[str, Any]], title: str) -> Table:
 
 
 def costs(*parts: str) -> Callable[[Run], str]:
-    """Row of a card: the mechanisms whose names contain one of these; on a CPU of a small vocabulary."""
+    """Row of a card: measure the mechanisms whose names contain one of ``parts``; on a CPU with a small vocabulary."""
 
     def row(run: Run) -> str:
         vocabulary, batches = (VOCABULARY, BATCHES) if run.on_gpu else (2000, [1])
@@ -203,22 +205,23 @@ def costs(*parts: str) -> Callable[[Run], str]:
 
 
 def of_rows(rows: Mapping[str, Figures]) -> Table:
-    """The table of a card's rows."""
+    """Return the table of a card's rows."""
     return table([one for figures in rows.values() for one in figures], "single mechanisms")
 
 
 @one_sentence
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table, write the JSON."""
+    """Measure, print the table and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--device", choices=("cpu", "cuda"), default="cpu", help="where to run")
-    add("--vocabulary", type=int, default=VOCABULARY, metavar="V", help="tokens of the vocabulary")
-    add("--batches", type=listed(int), default=BATCHES, metavar="B,B", help="requests of a batch")
-    add("--only", nargs="+", metavar="NAME", help="mechanisms whose names contain one of these (default: all)")
-    add("--times", type=int, default=TIMES, help="calls that are timed")
-    add("--threads", type=int, default=1, help="threads of a CPU that an operator may use")
-    add("--out", type=Path, metavar="FILE.json", help="write the rows and where they come from")
+    add("--device", choices=("cpu", "cuda"), default="cpu", help="device to measure (default: %(default)s)")
+    add("--vocabulary", type=int, default=VOCABULARY, metavar="V", help="vocabulary size (default: %(default)s)")
+    batches = "batch sizes, comma-separated (default: 1,32)"
+    add("--batches", type=listed(int), default=BATCHES, metavar="B,B", help=batches)
+    add("--only", nargs="+", metavar="NAME", help="measure mechanisms whose names contain one of these (default: all)")
+    add("--times", type=int, default=TIMES, help="number of timed calls (default: %(default)s)")
+    add("--threads", type=int, default=1, help="CPU threads of an operator (default: %(default)s)")
+    add("--out", type=Path, metavar="FILE.json", help="write rows and provenance to this JSON file")
     chosen = parser.parse_args(arguments)
     names = [name for name in CASES if chosen.only is None or any(part in name for part in chosen.only)]
     if not names:
@@ -226,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(chosen.threads)
     sizes = [Size(batch, chosen.vocabulary, torch.device(chosen.device)) for batch in chosen.batches]
     rows = [measured(name, size, chosen.times) for name in names for size in sizes]
-    found = table(rows, f"{chosen.vocabulary} tokens, {DRAFTS} drafts, {chosen.device}, torch {torch.__version__}")
+    found = table(rows, f"{chosen.vocabulary} tokens, K = {DRAFTS}, {chosen.device}, torch {torch.__version__}")
     Console().print(found.to_markdown(), markup=False, soft_wrap=True)
     if chosen.out is not None:
         document = {"rows": rows, "vocabulary": chosen.vocabulary, "device": chosen.device}

@@ -1,4 +1,4 @@
-"""SGLang's engine, as the cards of `tests.gpu` measure it."""
+"""SGLang's engine for the GPU cards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ ON_CPU = ("--device", "cpu", "--max-total-tokens", "8192", "--dtype", "float32")
 class SGLang:
     """See `benchmarks.gpu.completed.Engine`.
 
-    arguments: words of SGLang's command line.
+    Args:
+        run: The row that measures.
+        target: Folder of the target.
+        arguments: Words of SGLang's command line.
     """
 
     def __init__(self, run: Run, target: Path, arguments: Sequence[str]) -> None:
@@ -36,7 +39,7 @@ class SGLang:
         self.engine = sglang.Engine(server_args=settings)
 
     def complete(self, prompts: list[list[int]], concurrency: int, temperature: float, tokens: int) -> Completed:
-        """So many prompts at a time, so many tokens after each."""
+        """See `benchmarks.gpu.completed.Engine`."""
         sampling = {"temperature": temperature, "max_new_tokens": tokens, "ignore_eos": True}
         before = seconds_of_drafting(self.times)
 
@@ -53,7 +56,7 @@ class SGLang:
         started = time.perf_counter()
         answers = self.engine.loop.run_until_complete(all_of_them())
         seconds = time.perf_counter() - started
-        said = sum(answer["completion_tokens"] for answer in answers)
-        # The first token comes of the prompt's own pass.
+        generated = sum(answer["completion_tokens"] for answer in answers)
+        # The forward pass of the prompt samples the first token.
         steps = sum(1 + answer.get("spec_verify_ct", answer["completion_tokens"] - 1) for answer in answers)
-        return Completed(said, steps, seconds, seconds_of_drafting(self.times) - before)
+        return Completed(generated, steps, seconds, seconds_of_drafting(self.times) - before)

@@ -1,4 +1,4 @@
-"""vLLM's engine in this process, as the cards of `tests.gpu` measure it."""
+"""vLLM's engine for the GPU cards, without its HTTP server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mtpc.metrics.draft_clock import VARIABLE
 from tests.gpu.running import CAPTURED, Run
 from vllm_mtpc.offline import complete
 
-AS_SERVED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}  # the engine in a process of its own
+AS_SERVED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}  # runs the engine in a separate process, as a server does
 ON_CPU = {"enforce_eager": True, "dtype": "float32", "gpu_memory_utilization": 0.2}
 
 
@@ -27,16 +27,20 @@ class Counters(NamedTuple):
 
 
 def counters() -> Counters:
-    """Of this process's engine."""
+    """Return the counters of this process's engine."""
     page = parse(generate_latest().decode())
     names = ("accepted", "draft")
     return Counters(*(total(page, f"vllm:spec_decode_num_{name}_tokens_total") for name in names))
 
 
 def built(run: Run, target: Path, speculative: dict[str, Any] | None, **more: Any) -> LLMEngine:
-    """An engine of a target and, where ``speculative`` says so, what drafts for it.
+    """Start an engine.
 
-    more: arguments of ``EngineArgs``, which `Run.vllm` goes before.
+    Args:
+        run: The row that measures.
+        target: Folder of the target.
+        speculative: The speculative-config; None for no drafter.
+        more: Arguments of ``EngineArgs``; those in `Run.vllm` take precedence.
     """
     captured = {"compilation_config": CAPTURED} if run.on_gpu else ON_CPU
     arguments = {"model": str(target), "speculative_config": speculative, **captured, **more, **run.vllm}
@@ -44,7 +48,7 @@ def built(run: Run, target: Path, speculative: dict[str, Any] | None, **more: An
 
 
 def generated(engine: LLMEngine, prompts: list[list[int]], length: int) -> list[list[int]]:
-    """Greedy tokens after each prompt, all at a time."""
+    """Generate greedily after all prompts at once."""
     greedy = SamplingParams(temperature=0, max_tokens=length, ignore_eos=True)
     for index, prompt in enumerate(prompts):
         engine.add_request(str(index), TokensPrompt(prompt_token_ids=prompt), greedy)
@@ -64,12 +68,12 @@ class VLLM:
         self.engine = built(run, target, speculative, **more)
 
     def complete(self, prompts: list[list[int]], concurrency: int, temperature: float, tokens: int) -> Completed:
-        """So many prompts at a time, so many tokens after each."""
+        """See `benchmarks.gpu.completed.Engine`."""
         drafting = seconds_of_drafting(self.times)
         body = {
             "prompts": [{"prompt_token_ids": prompt} for prompt in prompts], "limits": [tokens] * len(prompts),
             "concurrency": concurrency, "temperature": temperature, "ignore_eos": True,
         }  # fmt: skip
         done = complete(self.engine, body)
-        said, steps = (sum(one[key] for one in done["completions"]) for key in ("tokens", "steps"))
-        return Completed(said, steps, done["seconds"], seconds_of_drafting(self.times) - drafting)
+        generated, steps = (sum(one[key] for one in done["completions"]) for key in ("tokens", "steps"))
+        return Completed(generated, steps, done["seconds"], seconds_of_drafting(self.times) - drafting)

@@ -1,6 +1,6 @@
-"""Rows: what a step takes with targets of 8 billion random parameters, plain and with random drafters.
+"""Rows of the size card: step time of random targets of 8 billion parameters, without and with random drafters.
 
-Only the time of a step counts, of its drafts and of their verification: how many of them are accepted means nothing.
+Only the times of decoding steps, drafting and verification are meaningful.  Acceptance is that of random weights.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SHAPES: dict[str, tuple[type[PretrainedConfig], str, dict[str, Any]]] = {
 
 
 def make_target(folder: Path, name: str, small: bool) -> PretrainedConfig:
-    """A folder with a configuration and no weights."""
+    """Write a folder with a configuration and without weights."""
     kind, architecture, shape = SHAPES[name]
     config = kind(**(shape | SMALL if small else shape), architectures=[architecture], dtype="bfloat16")
     config.save_pretrained(folder)
@@ -53,7 +53,7 @@ def make_target(folder: Path, name: str, small: bool) -> PretrainedConfig:
 
 
 def planned(name: str, target: PretrainedConfig) -> Drafter:
-    """A drafter without memory; its layers are like the target's."""
+    """Return a drafter on the meta device, whose layers have the target's shape."""
     with torch.device("meta"):
         if name == "fastmtp":
             return Drafter(FastMTP(), config_for(target, 3))
@@ -67,7 +67,7 @@ def planned(name: str, target: PretrainedConfig) -> Drafter:
 
 
 def make_drafter(folder: Path, name: str, target: PretrainedConfig, device: torch.device) -> Path:
-    """A random drafter in bfloat16, made on the device."""
+    """Write a random bfloat16 drafter, whose weights are drawn on the device."""
     drafter = planned(name, target).to(torch.bfloat16).to_empty(device=device)
     with torch.no_grad():
         for parameter in drafter.parameters():
@@ -77,7 +77,7 @@ def make_drafter(folder: Path, name: str, target: PretrainedConfig, device: torc
 
 
 def measured(size: str, name: str) -> Callable[[Run], str]:
-    """Row: a target, alone or with a drafter, at every concurrency."""
+    """Row: measure a target, without or with a drafter, at every concurrency."""
 
     def row(run: Run) -> str:
         from benchmarks.gpu.on_vllm import VLLM
@@ -97,22 +97,22 @@ def measured(size: str, name: str) -> Callable[[Run], str]:
         found: Figures = []
         for temperature in (0.0, 1.0):
             served.complete(asked, max(sizes), temperature, 4)  # kernels are compiled on first use
-            for together in sizes:
-                done = served.complete(asked[:together], together, temperature, tokens)
+            for concurrency in sizes:
+                done = served.complete(asked[:concurrency], concurrency, temperature, tokens)
                 found.append({
-                    "target": size, "drafter": name, "temperature": temperature, "concurrency": together,
-                    "step_ms": done.step_ms(together), "drafting_ms": done.draft_ms(together),
+                    "target": size, "drafter": name, "temperature": temperature, "concurrency": concurrency,
+                    "step_ms": done.step_ms(concurrency), "drafting_ms": done.draft_ms(concurrency),
                     "acceptance_length": done.acceptance_length,
                 })  # fmt: skip
                 run.keep(found)
         cells = (f"{one['temperature']:g}/{one['concurrency']}: {one['step_ms']:.2f}" for one in found)
-        return f"ms a step by temperature/concurrency: {', '.join(cells)}"
+        return f"ms per step by temperature/concurrency: {', '.join(cells)}"
 
     return row
 
 
 def table(rows: Mapping[str, Figures]) -> Table:
-    """Milliseconds of a step; with a drafter those of its drafts, and its ratio to a plain step."""
+    """Return milliseconds per step; with a drafter also those of drafting, and the ratio to a step without drafts."""
     found = [one for figures in rows.values() for one in figures]
     sizes = sorted({one["concurrency"] for one in found})
     by_key = {tuple(one[key] for key in KEY): one for one in found}
@@ -129,5 +129,5 @@ def table(rows: Mapping[str, Figures]) -> Table:
                 ratio = one["step_ms"] / plain["step_ms"]
                 cells.append(f"{one['step_ms']:.2f} ({one['drafting_ms']:.2f}, {ratio:.2f}x)")
         lines.append([target, drafter, f"{temperature:g}", *cells])
-    title = "ms of a step, random weights (of them drafting, ratio to a plain step), by concurrency"
+    title = "ms per step with random weights (drafting, ratio to a step without drafts), by concurrency"
     return Table(title, ["target", "drafter", "T", *map(str, sizes)], lines)

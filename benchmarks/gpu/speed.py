@@ -1,4 +1,4 @@
-"""Rows: tokens/s of an engine without a drafter, with one, with its own n-gram drafter, and with prompt lookup."""
+"""Rows of the speed cards: tokens/s of an engine without a drafter, with one, with n-grams, and with prompt lookup."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from tests.support.random_models import make_drafter, make_target
 CONCURRENCY, TEMPERATURES, TOKENS = (1, 8, 32, 64), (0.0, 1.0), 128
 CONTEXT = 2048
 NGRAM = {"vllm": Ngram(2, 4, 4), "sglang": Ngram(1, 7, 11)}
-SECONDS = 20.0  # that are left when a measurement begins
+SECONDS = 20.0  # a measurement begins only if as many are left
 
 
 class Pair(NamedTuple):
-    """A target with its drafter, and prompts, which a table names."""
+    """A target with its drafter, and the prompts that it completes."""
 
     target: Path
     drafter: Path
@@ -34,9 +34,14 @@ class Pair(NamedTuple):
 
 
 def pair_of(name: str, run: Run) -> Pair:
-    """What ships; on a CPU models as small as those of tests.
+    """Return the included models, or on a CPU random models of the size of those in tests.
 
-    Errors: `NotRunError` where the chat target is missing.
+    Args:
+        name: "bytes" for the byte-level target; otherwise the chat target.
+        run: The row that measures.
+
+    Raises:
+        NotRunError: The chat target is missing.
     """
     if not run.on_gpu:
         target = make_target(run.folder / "target")
@@ -49,19 +54,26 @@ def pair_of(name: str, run: Run) -> Pair:
 
 
 def longest_text(target: Path) -> int:
-    """Tokens that a target has positions for."""
+    """Return the largest context length of a target."""
     return int(json.loads((target / "config.json").read_text())["max_position_embeddings"])
 
 
 def prompts_for(file: Path, target: Path, count: int, longest: int) -> list[list[int]]:
-    """So many prompts, of each kind in turn, from the start again where there are fewer; the end of those too long."""
+    """Take prompts of each category in turn, and repeat them if there are too few.
+
+    Args:
+        file: Prompts file.
+        target: Folder of the target.
+        count: Number of prompts.
+        longest: Tokens that are kept of the end of a longer prompt.
+    """
     by_kind = prompts_of_file(file, target, sys.maxsize).by_kind.values()
     asked = [prompt for prompt in chain.from_iterable(zip_longest(*by_kind)) if prompt is not None]
     return [prompt[-longest:] for prompt in islice(cycle(asked), count)]
 
 
 def speculative_of(setup: str, pair: Pair) -> dict[str, Any] | None:
-    """What vLLM's speculative-config says."""
+    """Return vLLM's speculative-config."""
     if setup == "none":
         return None
     if setup == "n-gram":
@@ -72,7 +84,7 @@ def speculative_of(setup: str, pair: Pair) -> dict[str, Any] | None:
 
 
 def words_of(setup: str, pair: Pair) -> list[str]:
-    """What SGLang's command line says."""
+    """Return words of SGLang's command line."""
     if setup == "none":
         return []
     if setup == "n-gram":
@@ -82,7 +94,7 @@ def words_of(setup: str, pair: Pair) -> list[str]:
 
 
 def started(engine: str, pair: Pair, setup: str, run: Run, requests: int, context: int) -> Engine:
-    """An engine that runs so many requests at a time."""
+    """Start an engine for ``requests`` concurrent requests."""
     if engine == "sglang":
         from benchmarks.gpu.on_sglang import SGLang
 
@@ -98,7 +110,7 @@ def started(engine: str, pair: Pair, setup: str, run: Run, requests: int, contex
 
 
 def measured(engine: str, name: str, setup: str) -> Callable[[Run], str]:
-    """Row: a setup at every temperature and concurrency."""
+    """Row: measure a setup at every temperature and concurrency."""
 
     def row(run: Run) -> str:
         end = time.monotonic() + run.seconds - SECONDS
@@ -112,7 +124,7 @@ def measured(engine: str, name: str, setup: str) -> Callable[[Run], str]:
             served.complete(asked[: max(sizes)], max(sizes), temperature, 8)  # kernels are compiled on first use
             for size in sizes:
                 if time.monotonic() > end:
-                    return told(found, "; no time for the rest")
+                    return summary(found, "; no time for further measurements")
                 done = served.complete(asked[: max(2 * size, 4)], size, temperature, tokens)
                 found.append({
                     "engine": engine, "pair": name, "setup": setup, "prompts": pair.prompts.name,
@@ -121,13 +133,13 @@ def measured(engine: str, name: str, setup: str) -> Callable[[Run], str]:
                     "drafting_share": done.drafting / done.seconds, "seconds": done.seconds,
                 })  # fmt: skip
                 run.keep(found)
-        return told(found)
+        return summary(found)
 
     return row
 
 
-def told(figures: Figures, end: str = "") -> str:
-    """Tokens/s of each measurement."""
+def summary(figures: Figures, end: str = "") -> str:
+    """Return a sentence with the tokens/s of each measurement."""
     lines: dict[float, list[str]] = {}
     for one in figures:
         lines.setdefault(one["temperature"], []).append(f"{one['concurrency']}: {one['tokens_per_second']:.0f}")
@@ -135,7 +147,7 @@ def told(figures: Figures, end: str = "") -> str:
 
 
 def table(rows: Mapping[str, Figures]) -> Table:
-    """Tokens/s, their ratio to no drafter, acceptance length and drafting share, of all rows together."""
+    """Return a table of all rows: tokens/s, speedup over no drafter, acceptance length and drafting share."""
     found = [one for figures in rows.values() for one in figures]
     points = dict.fromkeys((one["engine"], one["pair"], one["temperature"], one["concurrency"]) for one in found)
     setups = list(dict.fromkeys(one["setup"] for one in found))
@@ -146,17 +158,17 @@ def table(rows: Mapping[str, Figures]) -> Table:
         cells = [cell(by_key.get((point, setup)), plain) for setup in setups]
         lines.append([point[0], point[1], f"{point[2]:g}", str(point[3]), *cells])
     named = ", ".join(dict.fromkeys(one["prompts"] for one in found))
-    title = f"tokens/s (ratio to no drafter, acceptance length, drafting share); prompts: {named}"
+    title = f"tokens/s (speedup, acceptance length, drafting share); prompts: {named}"
     return Table(title, ["engine", "models", "T", "concurrency", *setups], lines)
 
 
 def point_of(one: Mapping[str, Any]) -> tuple[str, str, float, int]:
-    """What two setups must share to be compared."""
+    """Return what two setups must have in common to be compared."""
     return one["engine"], one["pair"], one["temperature"], one["concurrency"]
 
 
 def cell(one: Mapping[str, Any] | None, plain: Mapping[str, Any] | None) -> str:
-    """A setup's cell."""
+    """Return the cell of a setup."""
     if one is None:
         return "-"
     speed = f"{one['tokens_per_second']:.0f}"

@@ -1,4 +1,4 @@
-"""Rows: drafters of the chat target, trained on its answers until the row's time is up; their checkpoints come home."""
+"""Rows of the training card: train drafters of the chat target on its answers, as long as the row's time allows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from mtpc.lab.text.conversations import FILE
 from tests.gpu.running import NotRunError, Run
 from tests.support.random_chat import make_chat_target, make_conversations
 
-SCORING = 75.0  # seconds for what follows the training
-# As the drafters that ship were made, but in larger batches.  "circuit": joint heads behind the layers.
+SCORING = 75.0  # seconds that are reserved for scoring after the training
+# The options of the included drafters, with larger batches.  "circuit" has joint heads.
 OPTIONS = {
     "fastmtp": ("fastmtp", "--batch", "16", "--learning-rate", "5e-3"),
     "gumiho": ("gumiho", "--circuits", "ff", "--batch", "16", "--learning-rate", "2e-3"),
@@ -24,7 +24,7 @@ SHARED = ("--loss", "kl", "--optimizer", "muon", "--head-rows", "8192", "--learn
 
 
 def command(run: Run, name: str, target: Path, data: Path, out: Path) -> list[str]:
-    """Of `mtpc train`; its last update is the one at which the time is up."""
+    """Return the arguments of `mtpc train`; the training ends when the time is up."""
     recipe, *own = OPTIONS[name]
     size = "32" if run.on_gpu else "2"
     minutes = max(0.05, (run.seconds - SCORING) / 60) if run.on_gpu else 0.1
@@ -36,7 +36,7 @@ def command(run: Run, name: str, target: Path, data: Path, out: Path) -> list[st
 
 
 def trained(name: str) -> Callable[[Run], str]:
-    """Row: one drafter."""
+    """Row: train one drafter, and keep its checkpoint."""
 
     def row(run: Run) -> str:
         if run.on_gpu:
@@ -45,7 +45,7 @@ def trained(name: str) -> Callable[[Run], str]:
             target = make_chat_target(run.folder / "target")
             data = make_conversations(run.folder / "data", 12)
         if not (data / FILE).exists():
-            raise NotRunError(f"{data} holds no {FILE}: run the card `data` first, or name them with --data")
+            raise NotRunError(f"{data} holds no {FILE}: run the card `data` first, or pass conversations with --data")
         out = run.folder / name
         run.mtpc(command(run, name, target, data, out))
         (checkpoint,) = (file.parent for file in run.folder.rglob("model.safetensors") if file.parent != target)

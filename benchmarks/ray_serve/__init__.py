@@ -1,1 +1,1 @@
-"""Ray Serve under load: replicas with a drafter, one of which is killed, and a new drafter while they serve."""
+"""Ray Serve under load: a replica is killed, the drafter is exchanged, and replicas scale with the load."""

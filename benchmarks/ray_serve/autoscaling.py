@@ -1,8 +1,11 @@
-"""Replicas that come and go with the load: serve_configs/ray/byte.yaml with autoscaling, on this machine.
+"""Measure how fast Ray Serve scales replicas with a drafter up and down with the load, on this machine.
 
-Clients ask the one replica that there is until Serve has started another one, go on for a while, and leave; then all
-but one are stopped. It tells how long each of these took, counts every answer and compares every greedy text. The exit
-code is 1 if a request was lost or a text wrong.
+    python -m benchmarks.ray_serve.autoscaling
+
+Clients send requests to one replica until Serve has started the others, and then for some more seconds. After the
+clients have left, Serve stops all replicas but one. The command reports how long both changes took. All responses are
+counted, and every greedy output is compared with that of the engine without a drafter. The exit code is 2 if a request
+is lost or an output differs.
 """
 
 from __future__ import annotations
@@ -23,11 +26,11 @@ from benchmarks.ray_serve.clients import Clients, Tally, check
 from benchmarks.ray_serve.cluster import Cluster, cluster, read_config
 from benchmarks.ray_serve.load import DRAFTED, add_arguments, clients_of, drafted_model
 
-FULL = 0.75  # of the requests that an engine runs at a time: as many as a replica should have
+FULL = 0.75  # target load of a replica, as a share of its largest batch
 
 
 def autoscaled(config: dict[str, Any], most: int, delay: float) -> dict[str, Any]:
-    """Applications whose drafted model has 1 to ``most`` replicas, ``delay`` seconds after the load asks for them."""
+    """Let the drafted model scale from 1 to ``most`` replicas, ``delay`` seconds after the load has changed."""
     model = drafted_model(config)
     del model["deployment_config"]["num_replicas"]
     model["deployment_config"]["autoscaling_config"] = {
@@ -43,7 +46,7 @@ def autoscaled(config: dict[str, Any], most: int, delay: float) -> dict[str, Any
 async def watch(
     served: Cluster, clients: Clients, most: int, seconds: float, console: Console
 ) -> tuple[dict[str, float], Tally]:
-    """Seconds from one event to the next, and what became of the requests."""
+    """Scale up and down; return the seconds until both are done, and the counts of the requests."""
 
     async def until(number: int) -> float:
         started = time.monotonic()
@@ -52,29 +55,34 @@ async def watch(
 
     events = {}
     async with clients:
-        tally = clients.count_anew()
-        console.print(f"{clients.number} clients ask one replica ...")
+        tally = clients.restart_counts()
+        console.print(f"{clients.number} clients, one replica ...")
         events[f"until {most} replicas ran"] = await until(most)
-        console.print(f"{most} replicas run; the clients go on for {seconds:.0f} s ...")
+        console.print(f"{most} replicas run; the clients continue for {seconds:.0f} s ...")
         await asyncio.sleep(seconds)
     console.print("the clients have left ...")
-    events["until one ran alone"] = await until(1)
+    events["until one replica was left"] = await until(1)
     return events, tally
 
 
 @one_sentence
 def main() -> None:
-    """Serve, ask, wait, leave, wait."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ray_serve.autoscaling", description=__doc__)
+    """Deploy the applications, scale up and down, and print and check the results."""
+    shown = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.ray_serve.autoscaling", description=__doc__, formatter_class=shown
+    )
     add_arguments(parser, Path("runs/autoscaling"))
-    parser.add_argument("--replicas", type=int, default=2, help="at most")
-    parser.add_argument("--delay", type=float, default=10, help="seconds for which the load must last")
-    parser.add_argument("--seconds", type=float, default=30, help="under load with all replicas")
+    parser.add_argument("--replicas", type=int, default=2, help="limit the number of replicas (default: %(default)s)")
+    delay = "scale after the load has lasted for this many seconds (default: %(default)s)"
+    parser.add_argument("--delay", type=float, default=10, help=delay)
+    seconds = "keep the load for this many seconds with all replicas (default: %(default)s)"
+    parser.add_argument("--seconds", type=float, default=30, help=seconds)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     console = Console()
     config = autoscaled(read_config(arguments.config, arguments.models), arguments.replicas, arguments.delay)
-    console.print(f"Starting Ray, and what {arguments.config} says, with 1 to {arguments.replicas} replicas ...")
+    console.print(f"Starting Ray with {arguments.config} and 1 to {arguments.replicas} replicas ...")
     with cluster(config) as served:
         served.deploy()
         served.until(served.all_running)

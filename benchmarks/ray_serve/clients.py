@@ -1,4 +1,4 @@
-"""Clients that ask one after the other, ask again where an answer fails, and compare what comes."""
+"""Clients that send one request after the other, retry failed requests, and compare greedy outputs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,23 @@ from openai import APIConnectionError, APIStatusError, AsyncOpenAI, DefaultAsync
 from mtpc.errors import MTPCError
 
 TOKENS = 48
-RETRIES, PAUSE = 5, 0.5  # seconds before a request is sent again
+RETRIES, PAUSE = 5, 0.5  # most retries of a request, and seconds before each
 ANSWERED = "200"
-EVERY_SAMPLED = 4  # of so many requests one is sampled: its text is not known in advance
+EVERY_SAMPLED = 4  # one request of this many is sampled, and its output is not compared
 
 
 @dataclass
 class Tally:
-    """What became of requests.
+    """Counts of requests and their responses.
 
-    statuses: of answers; "broken" where a connection was.  retries: of a request that failed.  lost: requests that no
-    retry answered.  wrong: greedy texts other than the expected one, as (prompt, text).
+    Attributes:
+        statuses: Number of responses by HTTP status; "broken" stands for a broken connection.
+        seconds: Latency of each completed request, retries included.
+        retries: Number of retries of each request that failed at first.
+        compared: Number of compared greedy outputs.
+        lost: Number of requests that failed with all retries.
+        wrong: Greedy outputs that differ from the expected one, as (prompt, output).
+        started: Time when counting began.
     """
 
     statuses: dict[str, int] = field(default_factory=dict)
@@ -36,30 +42,34 @@ class Tally:
     started: float = field(default_factory=time.monotonic)
 
     def answered(self, status: str) -> None:
-        """Count an answer."""
+        """Count a response."""
         self.statuses[status] = self.statuses.get(status, 0) + 1
 
     def counts(self) -> dict[str, Any]:
-        """What became of them, in words and numbers."""
+        """Return the counts by name."""
         return {
-            "answers": self.statuses,
-            "requests that were asked again": len(self.retries),
-            "most retries of one": max(self.retries, default=0),
-            "lost": self.lost,
-            "greedy texts compared": self.compared,
-            "wrong": len(self.wrong),
+            "responses by status": self.statuses,
+            "retried requests": len(self.retries),
+            "most retries of a request": max(self.retries, default=0),
+            "lost requests": self.lost,
+            "greedy outputs compared": self.compared,
+            "wrong greedy outputs": len(self.wrong),
         }
 
     @property
     def tokens_per_second(self) -> float:
-        """Of all answers since the start."""
+        """Throughput of all completed requests since counting began."""
         return len(self.seconds) * TOKENS / (time.monotonic() - self.started)
 
 
 class Clients:
-    """So many clients of a model; a context in which they ask.
+    """Clients of one model, which send requests as long as this context is open.
 
-    expected: prompts, and what the engine says to them by itself.
+    Args:
+        url: URL of the server.
+        model: Name of the model.
+        expected: Greedy output of the engine without a drafter, by prompt.
+        number: Number of clients.
     """
 
     def __init__(self, url: str, model: str, expected: Mapping[str, str], number: int) -> None:
@@ -78,8 +88,8 @@ class Clients:
         await asyncio.gather(*self.tasks)
         await self.server.close()
 
-    def count_anew(self) -> Tally:
-        """What becomes of the answers from now on."""
+    def restart_counts(self) -> Tally:
+        """Start new counts, and return them."""
         self.tally = Tally()
         return self.tally
 
@@ -101,7 +111,7 @@ class Clients:
                     tally.wrong += [(prompt, text)] * (text != self.expected[prompt])
 
     async def _answer(self, prompt: str, temperature: float) -> tuple[str, str, int]:
-        """Status and text of the answer, and how often the request was sent again."""
+        """Return the status and text of the response, and the number of retries."""
         retries = 0
         while True:
             status, text = await ask(self.server, self.model, prompt, temperature)
@@ -113,13 +123,13 @@ class Clients:
 
 
 def server_at(url: str) -> AsyncOpenAI:
-    """A server whose failed requests are counted here, so that `openai` sends none again by itself."""
+    """Return a client without automatic retries of `openai`, because failed requests are counted here."""
     http = DefaultAsyncHttpxClient(trust_env=False)
     return AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=0, http_client=http)
 
 
 async def ask(server: AsyncOpenAI, model: str, prompt: str, temperature: float) -> tuple[str, str]:
-    """Status and text of one completion."""
+    """Send one request, and return the status and text of the response."""
     try:
         answer = await server.completions.create(
             model=model,
@@ -136,17 +146,18 @@ async def ask(server: AsyncOpenAI, model: str, prompt: str, temperature: float) 
 
 
 def check(tallies: Iterable[Tally]) -> None:
-    """Whether every request was answered, and rightly.
+    """Check that no request was lost and no greedy output differs.
 
-    Errors: `MTPCError`, with how many were not.
+    Raises:
+        MTPCError: Some are, with their numbers.
     """
     lost, wrong = (sum(each) for each in zip(*((tally.lost, len(tally.wrong)) for tally in tallies), strict=True))
     if lost or wrong:
-        raise MTPCError(f"{lost} requests were lost and {wrong} greedy texts are wrong.")
+        raise MTPCError(f"{lost} requests were lost, and {wrong} greedy outputs differ from those without a drafter.")
 
 
 async def texts_of(url: str, model: str, prompts: Sequence[str]) -> dict[str, str]:
-    """Greedy texts of a model, one request at a time."""
+    """Return the greedy outputs of a model by prompt, one request at a time."""
     async with server_at(url) as server:
         answers = [(prompt, await ask(server, model, prompt, 0.0)) for prompt in prompts]
     return {prompt: text for prompt, (_, text) in answers}

@@ -1,4 +1,4 @@
-"""A Ray of this process, applications on it, and the processes that serve them."""
+"""A local Ray cluster with Serve applications and their replicas."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ray.dashboard.modules.serve.sdk import ServeSubmissionClient
 from mtpc.errors import MTPCError
 from mtpc.lab.servers.server import free_port
 
-# Ray gives its workers the lowest priority but four: beside any other work on the machine they would starve.
+# By default Ray runs its workers at a niceness of 15, at which other work on the machine would starve them.
 VARIABLES = {"RAY_worker_niceness": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
 RUNNING, GONE = "RUNNING", ("STOPPING", "STOPPED")
 START_UP = 900.0  # seconds
-DEVICES = 8  # GPUs that Ray is told of where there are none: SGLang asks for one for each rank, on a CPU too
+DEVICES = 8  # GPUs that Ray assumes on a machine without any, because SGLang requests one per rank even on a CPU
 
 
 class Replica(NamedTuple):
-    """A process of Serve with an engine in it."""
+    """A process of Ray Serve that runs an engine."""
 
     name: str
     state: str
@@ -35,15 +35,17 @@ class Replica(NamedTuple):
 
     @property
     def memory(self) -> float:
-        """Resident memory of the replica and of its child processes, MB; SGLang's schedulers are Ray's children."""
-        own = psutil.Process(self.process)
-        return sum(process.memory_info().rss for process in (own, *own.children(recursive=True))) / 1e6
+        """Resident memory of the replica and its child processes in MB; Ray runs SGLang's schedulers elsewhere."""
+        parent = psutil.Process(self.process)
+        return sum(each.memory_info().rss for each in (parent, *parent.children(recursive=True))) / 1e6
 
 
 class Cluster:
-    """Applications of one Ray, by its dashboard's own interface.
+    """Serve applications of a Ray cluster, controlled through its dashboard.
 
-    config: the applications, as `serve deploy` reads them.
+    Args:
+        dashboard: URL of the dashboard.
+        config: The applications, as in a file for `serve deploy`; may be changed before `deploy`.
     """
 
     def __init__(self, dashboard: str, config: dict[str, Any]) -> None:
@@ -52,15 +54,15 @@ class Cluster:
         self.url = f"http://127.0.0.1:{config['http_options']['port']}"
 
     def deploy(self) -> None:
-        """Serve what ``config`` says now: what is new is started, what is not in it any more is stopped."""
+        """Deploy ``config``: start what is new, and stop what is no longer in it."""
         self.client.deploy_applications(self.config)
 
     def applications(self) -> Mapping[str, Any]:
-        """What Serve says of them."""
+        """Return the state of all applications, as reported by Serve."""
         return self.client.get_serve_details()["applications"]
 
     def replicas(self, model: str) -> list[Replica]:
-        """Those of one model."""
+        """Return the replicas of a model that are not stopping."""
         found = (
             deployment["replicas"]
             for application in self.applications().values()
@@ -75,13 +77,14 @@ class Cluster:
         ]
 
     def running(self, model: str) -> list[Replica]:
-        """Those that serve."""
+        """Return the running replicas of a model."""
         return [replica for replica in self.replicas(model) if replica.state == RUNNING]
 
     def until(self, reached: Callable[[], bool]) -> None:
-        """Wait for what should come.
+        """Wait until ``reached`` returns true.
 
-        Errors: `MTPCError`, with Serve's own message, when an application cannot be deployed, or with what is missing.
+        Raises:
+            MTPCError: An application cannot be deployed, with Serve's message, or the time is up.
         """
         deadline = time.monotonic() + START_UP
         while not reached():
@@ -89,27 +92,28 @@ class Cluster:
                 if application["status"] == "DEPLOY_FAILED":
                     raise MTPCError(f"Ray Serve could not deploy {name}: {reason(application)}")
             if time.monotonic() > deadline:
-                raise MTPCError(f"After {START_UP:.0f} s Ray Serve was not ready: {self.applications()}.")
+                raise MTPCError(f"Ray Serve was not ready after {START_UP:.0f} s: {self.applications()}.")
             time.sleep(1)
 
     def has(self, number: int, model: str) -> bool:
-        """Whether just so many replicas of a model serve, and nothing is under way."""
+        """Return whether exactly this number of replicas of a model runs, and no deployment is in progress."""
         return len(self.running(model)) == number and self.all_running()
 
     def all_running(self) -> bool:
-        """Whether every application has what it should have."""
+        """Return whether all applications are completely deployed."""
         applications = self.applications()
         return bool(applications) and all(one["status"] == RUNNING for one in applications.values())
 
 
 def reason(application: Mapping[str, Any]) -> str:
-    """Why it failed: the last line of what its deployments say, which ends in the engine's or our own sentence."""
-    said = [one["message"] for one in application["deployments"].values() if one["status"] == "DEPLOY_FAILED"]
-    return "; ".join(message.strip().splitlines()[-1] for message in said if message.strip()) or application["message"]
+    """Return why an application failed: the last lines of its deployments' messages, or its own message."""
+    messages = [one["message"] for one in application["deployments"].values() if one["status"] == "DEPLOY_FAILED"]
+    last = "; ".join(message.strip().splitlines()[-1] for message in messages if message.strip())
+    return last or application["message"]
 
 
 def read_config(file: Path, models: Path) -> dict[str, Any]:
-    """Applications on a free port of this machine, with ``models`` for the folder that the file names /models."""
+    """Read applications for a free port of this machine, with /models replaced by the folder ``models``."""
     config = yaml.safe_load(file.read_text().replace("/models", str(models.resolve())))
     config["http_options"] = {"host": "127.0.0.1", "port": free_port()}
     return dict(config)
@@ -117,7 +121,7 @@ def read_config(file: Path, models: Path) -> dict[str, Any]:
 
 @contextmanager
 def cluster(config: dict[str, Any]) -> Iterator[Cluster]:
-    """A Ray on this machine, which ends with the context."""
+    """Run a Ray cluster on this machine as long as this context is open."""
     os.environ.update(VARIABLES)
     context = ray.init(
         address="local",

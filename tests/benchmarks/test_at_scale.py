@@ -1,4 +1,4 @@
-"""The page on scale is what its script computes, and that is what the formula says, by hand and beside measurements."""
+"""The page on scale holds its script's output, which agrees with results by hand and with measurements."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "at-scale.md"
 
 def test_cells_computed_by_hand() -> None:
     assert MIMO.weights == 2 * (36 * 4096 * 43264 + 151680 * 4096)
-    # 36 layers of 120.9 us of weights, 1.4 of keys and values and 20 beside; 423.9 and 0.8 for a token; 505 on the host
+    # Each of 36 layers takes 120.9 us for weights, 1.4 us for keys and values, and 20 us fixed.
+    # The output head takes 423.9 us, passes over logits 0.8 us, and the host 505 us.
     assert MIMO.step(H100, Batch(1)) == pytest.approx(6.054e-3, rel=1e-3)
     # three passes of 100 us, 22.9 for the projection, 142.3 for the layer, 22.9 for 8,192 rows and 0.2 for a token
     assert replace(FASTMTP, rows=LANGUAGE).seconds(H100, MIMO, Batch(1)) == pytest.approx(0.865e-3, rel=5e-3)
-    # shared out but for the host, what is beside kernels, and passes over logits; 5.7 us for each sum and the gather
+    # Ranks share all but the host's time, the fixed time of layers, and passes over logits.
+    # Each sum and the gather take 5.7 us.
     one, eight = (LLAMA70.step(H100, Batch(1, ranks=ranks)) for ranks in (1, 8))
     beside = 80 * 20e-6 + 505e-6
     assert eight == pytest.approx((one - beside) / 8 + beside + (2 * 80 + 2) * 5.7e-6, rel=2e-3)

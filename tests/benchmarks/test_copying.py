@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.copying import ALL, ALONE, BOTH, OF_ONE_LENGTH, Found, Point, contestants
+from benchmarks.copying import ALL, HYBRID, PROMPT_LOOKUP, Found, Point, contestants
 from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
 from mtpc.lab.bench.measure import Measurement
@@ -18,6 +18,7 @@ from mtpc.lab.servers.ngram import Ngram
 from sglang_mtpc.token_map import read
 
 DRAFTER = Path(__file__).parents[2] / "weights" / "byte-mtpc-hmm-n8"
+FIXED = "hybrid, K = 7"  # the length that the drafter was trained for
 
 
 def measurement(tokens: int, seconds: float, drafts: DraftCounters = NO_DRAFTS) -> Measurement:
@@ -33,7 +34,7 @@ def test_speeds_are_of_all_tokens_over_all_seconds() -> None:
 
 
 def test_of_several_rounds_the_middle_one_counts() -> None:
-    """Of each question by itself; of an even number the two in the middle."""
+    """The middle round is chosen for each question separately; an even number of rounds has two of them."""
     speeds = [[100, 10, 110], [300, 290, 40, 900]]
     found = Found({"qa": [[measurement(speed, 1.0) for speed in rounds] for rounds in speeds]})
     assert found.speed("qa") == (100 + 290 + 300) / 3
@@ -41,10 +42,10 @@ def test_of_several_rounds_the_middle_one_counts() -> None:
 
 
 def test_both_are_compared_with_the_better_one_alone() -> None:
-    speeds = {"no drafter": 100, "drafter": 150, ALONE: 120, OF_ONE_LENGTH: 200, BOTH: 180}
+    speeds = {"no drafter": 100, "drafter": 150, PROMPT_LOOKUP: 120, FIXED: 200, HYBRID: 180}
     found = {name: Found({"qa": [[measurement(speed, 1.0)]]}) for name, speed in speeds.items()}
     table = Point(0.0, 1, found).table()
-    assert table.columns[-2] == "to the better"
+    assert table.columns == ["category", *speeds, "relative to the best baseline", "host overhead"]
     assert [row[-2] for row in table.rows] == ["1.20", "1.20"]
 
 
@@ -53,8 +54,8 @@ def test_what_choosing_takes_is_a_share_of_all_the_time() -> None:
     calls = {"part_seconds": {"lengths": 0.01, "parallel": 0.5}, "draft_calls": 20}
     fewer = {"part_seconds": {"lengths": 0.001}, "draft_calls": 400}
     found = Found({"qa": [[replace(measurement(1, 2.0), **calls)], [replace(measurement(1, 6.0), **fewer)]]})
-    assert found.choosing("qa") == pytest.approx(0.6 / 8.0)
-    assert Found({"qa": [[measurement(1, 2.0)]]}).choosing(ALL) == 0
+    assert found.host_overhead("qa") == pytest.approx(0.6 / 8.0)
+    assert Found({"qa": [[measurement(1, 2.0)]]}).host_overhead(ALL) == 0
 
 
 def test_the_one_that_copies_drafts_longer() -> None:
@@ -62,24 +63,24 @@ def test_the_one_that_copies_drafts_longer() -> None:
     given.max_tokens, given.batch_sizes, given.step_cost = 20, [1, 4], '{"drafting": [[1, 0.1]]}'
     given.alone, given.engine, given.beside = Path("alone"), "vllm", ["drafter", "one-length"]
     found = contestants(given, longest_prompt=100)
-    names = ["no drafter", "n-gram 2-4:5", "drafter", ALONE, OF_ONE_LENGTH, BOTH]
+    names = ["no drafter", "n-gram 2-4:5", "drafter", PROMPT_LOOKUP, FIXED, HYBRID]
     assert [(name, one.num_drafts) for name, one in found.items()] == list(
         zip(names, (0, 0, 7, 12, 7, 12), strict=True)
     )
     assert [one.ngram for one in found.values()] == [None, Ngram(2, 4, 5), None, None, None, None]
-    assert found["copying alone"].drafter == Path("alone")
+    assert found["prompt lookup"].drafter == Path("alone")
     assert {(one.max_batch, one.max_length, one.extra[0]) for one in found.values()} == {(4, 133, "--x")}
-    for name, said in ((BOTH, {"step_cost": {"drafting": [[1, 0.1]]}}), (OF_ONE_LENGTH, {"adaptive": False})):
-        assert json.loads(found[name].extra[-1]) == {"mtpc": {"copy": True} | said}
+    for name, more in ((HYBRID, {"step_cost": {"drafting": [[1, 0.1]]}}), (FIXED, {"adaptive": False})):
+        assert json.loads(found[name].extra[-1]) == {"mtpc": {"copy": True} | more}
     given.beside = []
-    assert list(contestants(given, longest_prompt=100)) == ["no drafter", "n-gram 2-4:5", ALONE, BOTH]
+    assert list(contestants(given, longest_prompt=100)) == ["no drafter", "n-gram 2-4:5", PROMPT_LOOKUP, HYBRID]
     given.engine, given.beside = "sglang", ["one-length"]
     found = contestants(given, longest_prompt=100)
-    for name, cost in ((BOTH, StepCost(drafting=((1, 0.1),))), (OF_ONE_LENGTH, None)):
+    for name, cost in ((HYBRID, StepCost(drafting=((1, 0.1),))), (FIXED, None)):
         token_map = found[name].extra[-2]
         assert read(token_map).copy_
         assert read(token_map).step_cost == cost
-        assert read(token_map).adaptive == (name == BOTH)
+        assert read(token_map).adaptive == (name == HYBRID)
     for wrong in ("{", "[1]", '{"drafting": 1}', '{"x": 1}'):
         given.step_cost = wrong
         with pytest.raises(MTPCError, match=r"^--step-cost is wrong: .*\.$"):

@@ -1,4 +1,4 @@
-"""What a draft step is said to read is what the layer is made of."""
+"""The bytes that a draft step reads, against the tensors of the layer."""
 
 from __future__ import annotations
 

@@ -58,9 +58,9 @@ def test_a_whole_run_and_one_with_a_drafter_more(
         anywhere = [cell["rates"][f"fastmtp{tree}"]["length_anywhere"] for tree in TREES]
         assert anywhere == sorted(anywhere)
     page = (tmp_path / "out" / "results.md").read_text()
-    assert "| drafter | verified | chat | code | mean | over its chain |" in page
+    assert "| drafter | tokens verified | chat | code | mean | relative to its chain |" in page
     assert "| gumiho, tree of 4 + 2 borrowed | 7 |" in page
-    assert "| drafter | draft 1 | draft 2 | draft 3 | draft 4 |" in page
+    assert "| drafter | draft token 1 | draft token 2 | draft token 3 | draft token 4 |" in page
     assert (tmp_path / "out" / "accuracy.png").stat().st_size > 1000
     assert drafters.main([*given, *first, "--drafts", "gumiho=2"]) == 0
     assert scored[8:] == [["gumiho"]] * 4

@@ -1,4 +1,4 @@
-"""The comparison of greedy outputs finds a server that verifies wrongly, and what the other one would have said."""
+"""The comparison of greedy outputs finds a server that verifies wrongly, and the token that was expected instead."""
 
 from __future__ import annotations
 

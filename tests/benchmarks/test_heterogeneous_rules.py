@@ -1,4 +1,4 @@
-"""The table of rules for a drafter with another vocabulary: the paper's order, and its inequalities in every pair."""
+"""Rules for a drafter with another vocabulary: the order and the inequalities of arXiv:2502.05202 hold."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ EXPECTED = {"a": "A", "b": "B", "c": "C"}
 
 
 async def counted(statuses: Iterator[int], texts: dict[str, str], enough: int, clients: int = 2) -> Tally:
-    """What clients count until so many requests have been sent."""
+    """Return what clients count until `enough` requests have been sent."""
     sent: SimpleQueue[None] = SimpleQueue()
     turn = threading.Lock()
 
