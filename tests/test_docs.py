@@ -125,6 +125,12 @@ def test_sentences_are_those_of_the_code() -> None:
         assert re.sub(r"'[^']*'", "{", sentence).split("{")[0] in source, sentence
 
 
+def test_every_benchmark_is_listed() -> None:
+    runnable = [file for file in (ROOT / "benchmarks").rglob("*.py") if '__name__ == "__main__"' in file.read_text()]
+    names = {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__") for file in runnable}
+    assert sorted(quoted_in("benchmark.md", "## All benchmarks")) == sorted(names)
+
+
 def test_metrics_and_alerts_are_those_that_there_are() -> None:
     named = set(quoted_in("monitor.md")) - set(quoted_in("monitor.md", "## Log lines"))
     alerts = re.findall(r"alert: (\w+)", (ROOT / "serve_configs" / "prometheus" / "alerts.yml").read_text())
