@@ -11,6 +11,7 @@ Tokens/s are those of whole conversations, questions included.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from collections.abc import Sequence
@@ -64,7 +65,9 @@ def table(name: str, facts: dict[str, float], operations: float, products: dict[
 @one_sentence
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train, and print the table."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="train ...", help="arguments of mtpc")
+    given = parser.parse_args(arguments).command
     if given[:1] != ["train"] or "--out" not in given:
         raise MTPCError("give the arguments of an `mtpc train` command with --out, as in `train fastmtp --out runs/x`.")
     device, out = torch.device(default_device()), Path(given[given.index("--out") + 1])
