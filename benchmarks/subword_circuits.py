@@ -6,9 +6,9 @@
 Nothing is trained.  The target completes held-out prompts, and the expected acceptance of each checkpoint along the
 outputs is computed in closed form, as `mtpc evaluate` does.
 
-Bytes are those of the weights that one draft reads, in bfloat16.  All matrices of the drafter count once.  Tables with a
-row for each token count by the rows that are used, and the output head by the rows of the draft vocabulary.  Layers of
-the target that run again with adapters count as well.
+Bytes are those of the weights that one draft reads, in bfloat16.  All matrices of the drafter count once.  Tables with
+a row for each token count by the rows that are used, and the output head by the rows of the draft vocabulary.  Layers
+of the target that run again with adapters count as well.
 
 A Markov head is listed twice.  The second row drafts from the --candidates tokens of each position that are most
 probable without the bias, as block drafters with a candidate lattice do (LiLiCorr, arXiv 2608.20530).  It reads the
