@@ -74,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     products = {str(dtype).removeprefix("torch."): product_speed(dtype, device) for dtype in DTYPES}
     with FlopCounterMode(display=False) as counter:
         app(given, standalone_mode=False)
-    facts = provenance.read(out)["training"]
+    trained = [out, *sorted(path for path in out.iterdir() if path.is_dir())]  # several drafters have a folder each
+    facts = next(found["training"] for folder in trained if "training" in (found := provenance.read(folder)))
     found = table(" ".join(given[:2]), facts, counter.get_total_flops(), products)
     Console(width=200).print(found.to_markdown(), markup=False)
 
