@@ -237,4 +237,4 @@ class _Chunk:
                 self.of_features[self.starts, position] = (own @ components.flatten(1).T).float()
             if self.of_components is not None:
                 features = self.features[self.starts, position].to(self.components.dtype)
-                self.of_components[position].view(len(components), -1).addmm_(features.T, own)
+                self.of_components[position].view(len(components), -1).add_(features.T @ own)

@@ -115,6 +115,26 @@ def test_losses_and_gradients_are_those_of_a_plain_loop(
         torch.testing.assert_close(weight.grad, gradients[name], atol=1e-4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_in_bfloat16_are_those_in_float32_within_rounding(kind: str) -> None:
+    """The target's head is in bfloat16, as on a GPU; gradients stay in float32."""
+    drafter, batch = drafter_of(kind), texts(sampled=False)
+    part, weights = part_of(drafter), torch.ones(part_of(drafter).config.circuit_window)
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        head = SharedHead(batch.head.embedding.to(dtype), batch.head.rows.to(dtype))
+        typed = batch._replace(hidden=batch.hidden.to(dtype), head=head)
+        drafter.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, dtype == torch.bfloat16):
+            losses, _ = circuit_losses(part, WindowBatch.of(typed, needs_target=True), weights)
+        losses.sum().backward()
+        gradients = [weight.grad.flatten() for weight in drafter.parameters() if weight.grad is not None]
+        found.append((losses, torch.cat(gradients)))
+    assert found[1][1].dtype == torch.float32
+    torch.testing.assert_close(found[1][0], found[0][0], rtol=0.03, atol=0.3)
+    assert torch.cosine_similarity(found[0][1], found[1][1], dim=0) > 0.98
+
+
 @torch.no_grad()
 def test_a_circuit_behind_adapters_reads_their_states_at_the_starts() -> None:
     drafter, other, batch = mtpc_lora("hmm", leaves="table", sum_features=0), drafter_of("cp"), texts(sampled=False)
