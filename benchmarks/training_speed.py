@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with FlopCounterMode(display=False) as counter:
         app(given, standalone_mode=False)
     trained = [out, *sorted(path for path in out.iterdir() if path.is_dir())]  # several drafters have a folder each
-    facts = next(found["training"] for folder in trained if "training" in (found := provenance.read(folder)))
+    facts = next(written["training"] for folder in trained if "training" in (written := provenance.read(folder)))
     found = table(" ".join(given[:2]), facts, counter.get_total_flops(), products)
     Console(width=200).print(found.to_markdown(), markup=False)
 
