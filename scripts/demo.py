@@ -165,7 +165,7 @@ def main() -> int:
     except MTPCError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
-    console.print("Speed-up = tokens/s with / without, one request at a time.  `mtpc bench` measures more batch sizes.")
+    console.print("Speedup: tokens/s with / without, one request at a time.  `mtpc bench` measures more batch sizes.")
     return 0
 
 
