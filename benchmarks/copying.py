@@ -133,9 +133,9 @@ def contestants(given: argparse.Namespace, longest_prompt: int) -> dict[str, Ser
     return {
         NO_DRAFTER: plain,
         **{name: replace(plain, ngram=ngram) for name, ngram in ngrams.items()},
-        **({DRAFTER: drafted} if "drafter" in given.beside else {}),
+        **({DRAFTER: drafted} if "drafter" in given.include else {}),
         **({} if given.alone is None else {PROMPT_LOOKUP: replace(adaptive, drafter=given.alone)}),
-        **({f"hybrid, K = {own}": fixed} if "one-length" in given.beside else {}),
+        **({f"hybrid, K = {own}": fixed} if "fixed-length" in given.include else {}),
         HYBRID: adaptive,
     }
 
@@ -275,8 +275,8 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--max-tokens", type=int, default=128, help="limit the tokens of an output (default: %(default)s)")
     add("--temperatures", type=float, nargs="+", default=[0.0], help="sampling temperatures; 0 is greedy (default: 0)")
     add("--batch-sizes", type=int, nargs="+", default=[1], help="numbers of concurrent requests (default: 1)")
-    beside = "also measure the drafter alone, and the hybrid with fixed draft lengths (default: both)"
-    add("--beside", nargs="*", choices=("drafter", "one-length"), default=["drafter", "one-length"], help=beside)
+    include = "also measure the drafter alone, and the hybrid with fixed draft lengths (default: both)"
+    add("--include", nargs="*", choices=("drafter", "fixed-length"), default=["drafter", "fixed-length"], help=include)
     ngram = "also measure the engine's n-gram drafter: tokens to match, and K, such as 2-4:5"
     add("--ngram", action="append", default=[], metavar="MIN-MAX:K", help=ngram)
     copied = "limit the draft tokens with adaptive lengths; never below the drafter's K (default: %(default)s)"

@@ -61,7 +61,7 @@ def test_what_choosing_takes_is_a_share_of_all_the_time() -> None:
 def test_the_one_that_copies_drafts_longer() -> None:
     given = Namespace(target=Path("target"), drafter=DRAFTER, ngram=["2-4:5"], copied_drafts=12, server_arg=["--x"])
     given.max_tokens, given.batch_sizes, given.step_cost = 20, [1, 4], '{"drafting": [[1, 0.1]]}'
-    given.alone, given.engine, given.beside = Path("alone"), "vllm", ["drafter", "one-length"]
+    given.alone, given.engine, given.include = Path("alone"), "vllm", ["drafter", "fixed-length"]
     found = contestants(given, longest_prompt=100)
     names = ["no drafter", "n-gram 2-4:5", "drafter", PROMPT_LOOKUP, FIXED, HYBRID]
     assert [(name, one.num_drafts) for name, one in found.items()] == list(
@@ -72,9 +72,9 @@ def test_the_one_that_copies_drafts_longer() -> None:
     assert {(one.max_batch, one.max_length, one.extra[0]) for one in found.values()} == {(4, 133, "--x")}
     for name, more in ((HYBRID, {"step_cost": {"drafting": [[1, 0.1]]}}), (FIXED, {"adaptive": False})):
         assert json.loads(found[name].extra[-1]) == {"mtpc": {"copy": True} | more}
-    given.beside = []
+    given.include = []
     assert list(contestants(given, longest_prompt=100)) == ["no drafter", "n-gram 2-4:5", PROMPT_LOOKUP, HYBRID]
-    given.engine, given.beside = "sglang", ["one-length"]
+    given.engine, given.include = "sglang", ["fixed-length"]
     found = contestants(given, longest_prompt=100)
     for name, cost in ((HYBRID, StepCost(drafting=((1, 0.1),))), (FIXED, None)):
         token_map = found[name].extra[-2]
