@@ -32,10 +32,11 @@ from mtpc.autoregressive.layer import DraftLayers
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
 from mtpc.lab.output_paths import check_new_folder
-from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
+from mtpc.lab.targets.frozen import FrozenTarget, default_device
 from mtpc.lab.text.conversations import file_digest, read_conversations
 from mtpc.lab.training.hidden_states import HiddenStateCache
 from mtpc.lab.training.initialization import start_from_target
+from mtpc.lab.training.precision import training_dtype
 from mtpc.lab.training.recipes.gumiho_recipe import GumihoRecipe, config_for
 from mtpc.lab.training.settings import GumihoSettings
 from mtpc.lab.training.trainer import Trainer, train_on

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,27 +26,10 @@ from mtpc.files import provenance
 from mtpc.lab.cli.main import app
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import default_device
+from mtpc.lab.training.precision import product_seconds
 
-SIZE, TIMES, MEGA, GIGA = 2048, 8, 1e6, 1e9
+SIZE, MEGA, GIGA = 2048, 1e6, 1e9
 DTYPES = (torch.float32, torch.bfloat16)
-
-
-def product_speed(dtype: torch.dtype, device: torch.device) -> float:
-    """Return the floating-point operations per second of one matrix product."""
-    left, right = (torch.randn(SIZE, SIZE, device=device, dtype=dtype) for _ in range(2))
-    seconds = []
-    for _ in range(TIMES):
-        _synchronize(device)
-        started = time.perf_counter()
-        left @ right
-        _synchronize(device)
-        seconds.append(time.perf_counter() - started)
-    return 2.0 * SIZE**3 / min(seconds)
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
 
 
 def table(name: str, facts: dict[str, float], operations: float, products: dict[str, float]) -> Table:
@@ -70,8 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments).command
     if given[:1] != ["train"] or "--out" not in given:
         raise MTPCError("give the arguments of an `mtpc train` command with --out, as in `train fastmtp --out runs/x`.")
-    device, out = torch.device(default_device()), Path(given[given.index("--out") + 1])
-    products = {str(dtype).removeprefix("torch."): product_speed(dtype, device) for dtype in DTYPES}
+    device, out = default_device(), Path(given[given.index("--out") + 1])
+    products = {
+        str(dtype).removeprefix("torch."): 2 * SIZE**3 / product_seconds(dtype, SIZE, device) for dtype in DTYPES
+    }
     with FlopCounterMode(display=False) as counter:
         app(given, standalone_mode=False)
     trained = [out, *sorted(path for path in out.iterdir() if path.is_dir())]  # several drafters have a folder each

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Collection
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,8 +17,6 @@ from mtpc.errors import MTPCError, first_line
 from mtpc.files.target import Target
 from mtpc.lab.targets.folder import check_folder
 from mtpc.methods.drafter import Drafter
-
-TIMED_SIZE, TIMED_CALLS = 512, 8  # of the matrix products that are timed
 
 
 class Features(NamedTuple):
@@ -172,30 +168,3 @@ def sample_tokens(logits: Tensor, temperature: float, generator: torch.Generator
 def default_device() -> str:
     """Return the default device of models: "cuda" if there is a GPU, else "cpu"."""
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def training_dtype(device: torch.device | str) -> torch.dtype:
-    """Return the dtype of matrix multiplications in training: bfloat16 where it is faster, else float32.
-
-    A GPU has units for bfloat16. On a CPU the name of its instructions does not decide it: with AVX512-BF16 some are
-    four times as fast as in float32, others half as fast. So a product of each is timed, once in a process.
-
-    Args:
-        device: Device of the training.
-    """
-    return torch.bfloat16 if torch.device(device).type != "cpu" or _cpu_prefers_bfloat16() else torch.float32
-
-
-@cache
-def _cpu_prefers_bfloat16() -> bool:
-    """Return whether a product in bfloat16 takes less than two thirds of the time that it takes in float32."""
-
-    def seconds(dtype: torch.dtype) -> float:
-        matrix, found = torch.ones(TIMED_SIZE, TIMED_SIZE, dtype=dtype), []
-        for _ in range(TIMED_CALLS):
-            started = time.perf_counter()
-            matrix @ matrix
-            found.append(time.perf_counter() - started)
-        return min(found)
-
-    return seconds(torch.bfloat16) < seconds(torch.float32) / 1.5

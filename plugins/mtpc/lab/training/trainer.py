@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated
 from mtpc.lab.console import progress_on
-from mtpc.lab.targets.frozen import training_dtype
 from mtpc.lab.training.optimizers import restore_optimizers
+from mtpc.lab.training.precision import training_dtype
 from mtpc.lab.training.processes import Processes
 from mtpc.lab.training.recipe import Model, Recipe, TrainingBatch
 from mtpc.lab.training.state_file import StateFile

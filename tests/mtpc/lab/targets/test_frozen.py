@@ -6,12 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 from mtpc.errors import MTPCError
-from mtpc.lab.targets import frozen
-from mtpc.lab.targets.frozen import FrozenTarget, training_dtype
+from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import save_drafter
 from tests.support.tiny_models import make_fastmtp, make_target
 
@@ -67,27 +65,3 @@ def test_a_configuration_that_does_not_fit(folder: Path, change: dict[str, objec
 def test_no_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     assert "cannot be loaded as a causal language model" in refused(folder)
-
-
-@pytest.mark.parametrize(("bfloat16", "expected"), [(0.25, torch.bfloat16), (0.8, torch.float32), (2.0, torch.float32)])
-def test_training_uses_bfloat16_where_products_are_clearly_faster(
-    bfloat16: float, expected: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = 0.0
-
-    class Matrix:
-        def __init__(self, seconds: float) -> None:
-            self.seconds = seconds
-
-        def __matmul__(self, other: Matrix) -> None:
-            nonlocal now
-            now += self.seconds
-
-    speeds = {torch.float32: 1.0, torch.bfloat16: bfloat16}
-    frozen._cpu_prefers_bfloat16.cache_clear()
-    with monkeypatch.context() as patched:
-        patched.setattr(frozen.time, "perf_counter", lambda: now)
-        patched.setattr(frozen.torch, "ones", lambda *sizes, dtype: Matrix(speeds[dtype]))
-        assert training_dtype("cpu") == expected
-    assert training_dtype("cuda") == torch.bfloat16
-    frozen._cpu_prefers_bfloat16.cache_clear()

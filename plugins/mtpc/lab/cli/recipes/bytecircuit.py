@@ -80,10 +80,11 @@ def train(
     from mtpc.files.config_model import validated
     from mtpc.lab.cli.train_and_score import train_and_score
     from mtpc.lab.evaluation.prompts import heldout_questions
-    from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
+    from mtpc.lab.targets.frozen import FrozenTarget, default_device
     from mtpc.lab.text.chat_template import load_tokenizer
     from mtpc.lab.text.conversations import file_digest, read_conversations
     from mtpc.lab.training.hidden_states import HiddenStateCache
+    from mtpc.lab.training.precision import training_dtype
     from mtpc.lab.training.recipes.byte_circuit_recipe import ByteCircuitRecipe
     from mtpc.methods.bytecircuit import ByteDrafterConfig
     from mtpc.vocabulary.token_bytes import token_bytes

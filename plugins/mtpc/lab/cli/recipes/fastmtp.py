@@ -47,9 +47,10 @@ def train(
     """
     from mtpc.lab.cli.train_and_score import train_and_score
     from mtpc.lab.evaluation.prompts import heldout_questions
-    from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
+    from mtpc.lab.targets.frozen import FrozenTarget, default_device
     from mtpc.lab.text.conversations import file_digest, read_conversations
     from mtpc.lab.training.hidden_states import HiddenStateCache
+    from mtpc.lab.training.precision import training_dtype
     from mtpc.lab.training.recipes.fastmtp_recipe import FastMTPRecipe
     from mtpc.methods.drafter import load_drafter
 

@@ -170,10 +170,11 @@ def train(
     from mtpc.files.config_model import validated
     from mtpc.lab.cli.train_and_score import train_and_score
     from mtpc.lab.evaluation.prompts import Prompts, corpus_prompts, heldout_questions
-    from mtpc.lab.targets.frozen import FrozenTarget, default_device, training_dtype
+    from mtpc.lab.targets.frozen import FrozenTarget, default_device
     from mtpc.lab.text.conversations import file_digest, read_conversations
     from mtpc.lab.text.corpus import Corpus
     from mtpc.lab.training.hidden_states import HiddenStateCache
+    from mtpc.lab.training.precision import training_dtype
     from mtpc.lab.training.recipe import DrafterRecipe
     from mtpc.lab.training.recipes.conversation_circuit_recipe import ConversationCircuitRecipe
     from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe
