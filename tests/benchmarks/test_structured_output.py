@@ -17,7 +17,7 @@ from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.server import Server
 from mtpc.lab.servers.vllm_engine import vllm_counters
 from tests.mtpc.lab.chat_folder import make_chat_folder, text_of
-from tests.mtpc.lab.servers.fake_server import serving
+from tests.mtpc.lab.servers.fake_server import at_once, serving
 from tests.support.random_models import make_copying
 
 
@@ -71,7 +71,7 @@ def test_requests_of_all_structures_share_batches(
     def side_by_side(
         engine: Engine, settings: Mapping[str, ServerSettings], folder: Path
     ) -> Iterator[dict[str, Server]]:
-        with serving(False, pause=0) as (plain, without), serving(pause=0) as (drafting, drafted):
+        with serving(False, wait=at_once) as (plain, without), serving(wait=at_once) as (drafting, drafted):
             asked.update(zip(settings, (without.bodies, drafted.bodies), strict=True))
             yield dict(zip(settings, (Server(plain, []), Server(drafting, [])), strict=True))
 

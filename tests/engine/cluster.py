@@ -84,5 +84,5 @@ def cluster() -> Iterator[Cluster]:
                     os.kill(process, signal.SIGKILL)
             time.sleep(0.1)
         for node in made.nodes:
-            node.wait(30)
+            node.wait(60)
         shutil.rmtree(folder, ignore_errors=True)

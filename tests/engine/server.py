@@ -66,7 +66,7 @@ class Server:
         try:
             while time.monotonic() < deadline and self.process.poll() is None:
                 try:
-                    with urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5):
+                    with urlopen(f"http://127.0.0.1:{self.port}/health", timeout=60):
                         return self
                 except (URLError, OSError):
                     time.sleep(0.5)
@@ -85,10 +85,10 @@ class Server:
         """End the server's whole process group."""
         self.process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(30)
+            self.process.wait(60)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(60)
 
     def complete(self, prompt: str | list[int] | list[str], **body: Any) -> dict[str, Any]:
         """Return completions of the prompts from /v1/completions, with token ids; greedy unless ``body`` changes it."""
@@ -113,7 +113,7 @@ class Server:
 
     def metrics(self) -> list[Sample]:
         """Its page of metrics."""
-        with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
+        with urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
             return parse(answer.read().decode())
 
     def counted(self) -> dict[str, dict[str, float]]:

@@ -62,7 +62,7 @@ class SGLangServer(Server):
         """End the server's whole process group, at once: SGLang takes seconds to say goodbye."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(60)
 
     def generate(
         self, prompt: str | list[str] | list[int], *, options: dict[str, Any] | None = None, **sampling: Any

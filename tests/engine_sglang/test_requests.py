@@ -201,6 +201,6 @@ def test_refused(plain: SGLangServer, drafted: SGLangServer, options: dict[str, 
 def test_administration(plain: SGLangServer, drafted: SGLangServer) -> None:
     with drafted.post("/flush_cache", {}) as answer:
         assert answer.status == 200
-    with urlopen(f"http://127.0.0.1:{drafted.port}/get_server_info", timeout=30) as answer:
+    with urlopen(f"http://127.0.0.1:{drafted.port}/get_server_info", timeout=60) as answer:
         assert json.load(answer)["speculative_algorithm"] == "MTPC"
     assert drafted.generate(PROMPT, **REQUEST)["output_ids"] == plain.generate(PROMPT, **REQUEST)["output_ids"]

@@ -45,7 +45,7 @@ def recorded(script: str, *arguments: str) -> list[list[str]]:
             file.write_text(RECORDER)
             file.chmod(0o755)
         environment = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "RECORDED": str(notes)}
-        subprocess.run([EXAMPLES / script, *arguments], env=environment, check=True, timeout=60)
+        subprocess.run([EXAMPLES / script, *arguments], env=environment, check=True, timeout=300)
         return [words.strip("\0").split("\0") for words in notes.read_text().split("\0\n\0") if words]
 
 

@@ -112,7 +112,7 @@ print(os.environ[metrics.VARIABLE], os.path.isdir(os.environ[metrics.VARIABLE]),
     assert done.returncode == (0 if how is None else -how)
     assert done.stdout.split()[1] == "True"
     folder = Path(done.stdout.split()[0])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while folder.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert folder.parent == tmp_path and not folder.exists()

@@ -18,6 +18,15 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="0"}} {a
 """
 
 
+def at_once() -> None:
+    """Send a token of a stream without a pause."""
+
+
+def briefly() -> None:
+    """Pause before a token of a stream."""
+    time.sleep(0.02)
+
+
 def text(prompt: str | list[int]) -> str:
     """A prompt of ids as text: each is the code of a character."""
     return prompt if isinstance(prompt, str) else "".join(map(chr, prompt))
@@ -31,9 +40,9 @@ class State:
         drafting: bool,
         answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
         together: int = 1,
-        pause: float = 0.02,
+        wait: Callable[[], None] = briefly,
     ) -> None:
-        self.drafting, self.pause = drafting, pause
+        self.drafting, self.wait = drafting, wait
         self.gate = threading.Barrier(together, timeout=120)  # streams wait here until `together` of them have begun
         self.answer = answer  # the choice that answers a request which does not stream
         self.refusal = 400  # status of what is not answered
@@ -107,13 +116,14 @@ class Handler(BaseHTTPRequestHandler):
             state.now -= 1
 
     def stream(self, body: dict[str, Any]) -> None:
-        """Send its events, with pauses, in chunks, as engines' servers do."""
+        """Send its events in chunks, as engines' servers do."""
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.state.gate.wait()
         for event in self.events(body):
-            time.sleep(self.state.pause if '"text"' in event else 0)
+            if '"text"' in event:
+                self.state.wait()
             line = f"data: {event}\n\n".encode()
             self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
             if "vanish" in body["prompt"]:
@@ -148,14 +158,14 @@ def serving(
     drafting: bool = True,
     answer: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     together: int = 1,
-    pause: float = 0.02,
+    wait: Callable[[], None] = briefly,
 ) -> Iterator[tuple[str, State]]:
     """A running server: its address and what it sees.
 
     answer: the choice that answers a completion which does not stream; an empty one refuses it.  together: streams that
-    wait for each other.  pause: seconds before each token of a stream.
+    wait for each other.  wait: called before each token of a stream.
     """
-    state = State(drafting, answer, together, pause)
+    state = State(drafting, answer, together, wait)
     server = Listener(("127.0.0.1", 0), type("OwnHandler", (Handler,), {"state": state}))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

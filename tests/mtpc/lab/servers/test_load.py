@@ -1,6 +1,8 @@
 """Requests at a fixed concurrency, against a server that speaks as vLLM's does."""
 
+import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,13 +68,25 @@ def test_a_server_that_goes_away_in_the_middle_of_a_stream() -> None:
         run_load(url, "some-model", ["vanish"], SAMPLING, 1)
 
 
-def test_the_first_token_is_timed_when_it_comes_and_the_last_one_too() -> None:
-    """Each event is one of its own: none waits for the next."""
-    with serving(pause=0.1) as (url, _):
+def test_each_token_is_timed_when_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock shows how many tokens were sent; the next is sent only when it has been read for the one before."""
+    sent, clock_was_read = 5, threading.Event()
+
+    def read_clock() -> float:
+        now = float(sent)
+        clock_was_read.set()
+        return now
+
+    def wait_for_clock() -> None:
+        nonlocal sent
+        assert clock_was_read.wait(60), f"token {sent - 5} was not timed before the next one came"
+        clock_was_read.clear()
+        sent += 1
+
+    monkeypatch.setattr("mtpc.lab.servers.load.time", SimpleNamespace(perf_counter=read_clock))
+    with serving(wait=wait_for_clock) as (url, _):
         (completion,) = run_load(url, "some-model", ["abc"], SAMPLING, 1).completions
-    assert 0.1 < completion.first < 0.25
-    assert 0.3 < completion.seconds < 0.45
-    assert completion.per_token == pytest.approx(0.1, abs=0.03)
+    assert (completion.first, completion.seconds, completion.per_token) == (1, 3, 1)
 
 
 def test_nobody_there() -> None:

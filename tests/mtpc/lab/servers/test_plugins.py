@@ -69,7 +69,7 @@ def test_a_server_is_started_so(plugin: bool, tmp_path: Path, monkeypatch: pytes
         without_plugin=lambda: {"SOME_PLUGINS": "others"},
     )
     launch = Launch(engine, ServerSettings(Path("target"), 4, 512, plugin=plugin), tmp_path / "log")
-    launch.process.wait(10)
+    launch.process.wait(60)
     assert (tmp_path / "log").read_text().strip() == ("plugins:" if plugin else "plugins: others")
     assert launch.server.plugin is plugin
 

@@ -71,12 +71,12 @@ def test_children_of_a_server_go_with_it(tmp_path: Path) -> None:
     script = f"sleep 300 & echo $! > {note}; exec {sys.executable} {FAKE} PORT"
     launch = Launch(engine("bash", "-c", script), SETTINGS, tmp_path / "log")
     try:
-        launch.wait(30)
+        launch.wait(60)
         child = int(note.read_text())
         assert alive(child)
     finally:
         launch.stop()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while alive(child) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not alive(child)
@@ -86,7 +86,7 @@ def test_a_server_that_fails_is_reported_with_its_own_error(tmp_path: Path) -> N
     script = "print('starting'); print('(worker) ValueError: no such model'); print('bye'); raise SystemExit(3)"
     launch = Launch(engine(sys.executable, "-c", script), SETTINGS, tmp_path / "log")
     with pytest.raises(MTPCError, match=r"ended with code 3.*ValueError: no such model"):
-        launch.wait(30)
+        launch.wait(60)
     launch.stop()
 
 
@@ -103,7 +103,7 @@ def test_a_server_that_never_answers_is_given_up(tmp_path: Path) -> None:
 def test_the_draft_clock_is_asked_for_by_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     launch = Launch(engine("bash", "-c", "echo $MTPC_DRAFT_TIMES"), SETTINGS, Path("log"), Path("times.json"))
-    launch.process.wait(10)
+    launch.process.wait(60)
     assert Path("log").read_text().strip() == str(tmp_path / "times.json")
     assert "MTPC_DRAFT_TIMES" not in os.environ
 
@@ -123,7 +123,7 @@ def test_only_the_engines_own_drafter_is_made_to_forget(tmp_path: Path) -> None:
     fake = replace(engine("true"), clear_history=forgotten.append)
     launches = [Launch(fake, settings, tmp_path / "log") for settings in (SETTINGS, replace(SETTINGS, ngram=NGRAM))]
     for launch in launches:
-        launch.process.wait(10)
+        launch.process.wait(60)
         launch.server.clear_history()
     assert forgotten == [launches[1].server.url]
 
