@@ -223,6 +223,7 @@ class Trainer(Generic[Model]):
             "updates": self.update,
             "planned_updates": self.updates,
             "processes": self.processes.count,
+            "precision": str(training_dtype(learner.weights.device)).removeprefix("torch."),
             "final_loss": learner.loss(final),
             "final_losses": final,
             "seconds": round(self.seconds, 1),

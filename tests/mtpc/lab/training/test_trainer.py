@@ -16,6 +16,7 @@ import torch
 
 from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.training.precision import training_dtype
 from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe
 from mtpc.lab.training.trainer import Trainer
 from tests.mtpc.lab.training.tiny_recipes import CIRCUITS, RECIPES, tiny_target
@@ -190,6 +191,7 @@ def test_provenance_tells_the_recipe_the_data_and_the_loss(target: FrozenTarget,
             >= {**dataclasses.asdict(recipe.settings), **recipe.data(), **recipe.facts(learner.model)}.items()
         )
         assert facts["updates"] == trainer.updates
+        assert facts["precision"] == ("bfloat16" if training_dtype("cpu") == torch.bfloat16 else "float32")
         assert len(facts["final_losses"]) == len(learner.weights)
         assert facts["final_loss"] == pytest.approx(
             sum(learner.loss(losses) for losses in learner.losses[-20:]) / len(learner.losses[-20:])
