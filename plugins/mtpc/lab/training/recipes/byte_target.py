@@ -75,7 +75,8 @@ class FutureHeads(nn.Module):
         futures = tokens.unfold(1, self.config.future_bytes + 1, 1)[:, start:length:stride, 2:]  # [B, S, n-1]
         logits = torch.einsum("bsd,nvd->bsnv", chosen, self.weight)
         losses = F.cross_entropy(logits.float().flatten(0, 2), futures.flatten(), reduction="none")
-        discounts = self.config.future_discount ** torch.arange(1, self.config.future_bytes, dtype=torch.float32)
+        ahead = torch.arange(1, self.config.future_bytes, dtype=torch.float32, device=losses.device)
+        discounts = self.config.future_discount**ahead
         return (losses.view(-1, self.config.future_bytes - 1).mean(0) * discounts).sum()
 
 
@@ -99,10 +100,10 @@ def heldout_loss(model: LlamaForCausalLM, tokens: np.ndarray, context: int, wind
     starts = np.linspace(0, len(tokens) - context - 1, windows).astype(int)
     total = 0.0
     for start in starts:
-        window = torch.from_numpy(tokens[start : start + context].astype(np.int64))[None]
-        with torch.autocast("cpu", torch.bfloat16, enabled=window.device.type == "cpu"):
-            logits = model(input_ids=window.to(model.device), use_cache=False).logits
-        total += F.cross_entropy(logits[0, 64:-1].float().cpu(), window[0, 65:]).item()
+        window = torch.from_numpy(tokens[start : start + context].astype(np.int64))[None].to(model.device)
+        with torch.autocast(model.device.type, torch.bfloat16):
+            logits = model(input_ids=window, use_cache=False).logits
+        total += F.cross_entropy(logits[0, 64:-1].float(), window[0, 65:]).item()
     model.train()
     return total / windows
 
