@@ -172,9 +172,9 @@ def make_byte_pair(folder: Path, target: Path, translation: Rule) -> Path:
     return make_pair(folder, target, translation, tokenizer=sentence_piece(), noise=0.1)
 
 
-def load_pair(folder: Path, target: Path) -> PairPart:
-    """As an engine loads it, on the CPU."""
-    part = Pair().text(folder, Pair().read_config(folder), str(target), torch.device("cpu"))
+def load_pair(folder: Path, target: Path, device: str = "cpu") -> PairPart:
+    """As an engine loads it, on a device."""
+    part = Pair().text(folder, Pair().read_config(folder), str(target), torch.device(device))
     assert isinstance(part, PairPart)
     return part
 

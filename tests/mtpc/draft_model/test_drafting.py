@@ -18,6 +18,7 @@ from mtpc.draft_model.part import TextDraft, TextPart
 from mtpc.draw import choose
 from mtpc.verify.rejection import verify_rejection
 from mtpc.verify.strings import verify_strings
+from tests.support.simulated_gpu import simulated_gpu
 
 V, K, OWN = 5, 6, 3
 CHEAP = StepCost(plain=((1, 1.0), (4, 1.0)), verifying=((1, 1.0), (64, 1.1)), drafting=((1, 0.1),))
@@ -202,18 +203,6 @@ def emitted(draft: TextDraft, target: Tensor, generator: torch.Generator) -> Any
     return verify_rejection(tokens, draft.probs, p, uniforms, last)
 
 
-class OnDevice(Tensor):
-    """A tensor of another device: it works with no other tensor until it is copied to the host."""
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func not in (Tensor.cpu, Tensor.tolist):
-            raise RuntimeError(f"{func} of tensors on two devices")
-        with torch._C.DisableTorchFunctionSubclass():
-            found = func(*args)
-            return found.as_subclass(Tensor) if isinstance(found, Tensor) else found
-
-
 def test_lazy_distributions_are_found_from_a_gpu() -> None:
     """Engines verify where the target is; the part drafts on the host."""
     probs = torch.tensor([[[0.5, 0.25, 0.25, 0.0, 0.0]], [[0.2] * V]])
@@ -225,8 +214,9 @@ def test_lazy_distributions_are_found_from_a_gpu() -> None:
         ([1, 1], [3, 0], [1.0, 1.0]),
         ([1, 1], [1, 4], [0.0, 0.0]),
     ):
-        given = [torch.tensor(each).as_subclass(OnDevice) for each in ([0, 1], positions, tokens)]
-        assert joined.of(*given).tolist() == expected
+        with simulated_gpu() as device:
+            given = [torch.tensor(each, device=device) for each in ([0, 1], positions, tokens)]
+            assert joined.of(*given).tolist() == expected
 
 
 def test_sampled_drafts_keep_the_targets_distribution() -> None:

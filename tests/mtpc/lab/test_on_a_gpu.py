@@ -18,6 +18,7 @@ from mtpc.lab.check_acceptance import expectation
 from mtpc.lab.check_acceptance.expectation import AcceptanceReference
 from mtpc.lab.cli.main import app
 from mtpc.lab.evaluation import evaluate
+from mtpc.lab.evaluation.decoding import speculate_text
 from mtpc.lab.evaluation.evaluate import EvaluationPlan, evaluate_folders
 from mtpc.lab.evaluation.prompts import Prompts
 from mtpc.lab.evaluation.trees import TreeSettings
@@ -33,7 +34,9 @@ from tests.mtpc.lab.corpus_folder import make_corpus
 from tests.mtpc.lab.evaluation.drafters import SCORED, tiny_drafter
 from tests.mtpc.lab.training import tiny_recipes
 from tests.mtpc.lab.training.tiny_recipes import RECIPES, conversations_of, tiny_target
+from tests.support.random_pair import load_pair, make_pair, make_text_target
 from tests.support.simulated_gpu import simulated_gpu
+from tests.support.small_tokenizers import byte_level, sentence_piece
 from tests.support.tiny_models import VOCAB
 
 PROMPTS = Prompts({"chat": [[3, 4, 5], [6, 7]], "code": [[5, 4], [9, 9, 2]]})
@@ -138,6 +141,24 @@ def test_an_evaluation(target: FrozenTarget, tmp_path: Path, name: str) -> None:
         for column, rates in columns.items():
             for figure, expected in rates.items():
                 assert on_gpu[title][column][figure] == pytest.approx(expected, abs=2e-3), (title, column, figure)
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+def test_decoding_with_a_draft_model_of_another_tokenizer(tmp_path: Path, lazily: bool) -> None:
+    folder = make_text_target(tmp_path / "target", byte_level(), seed=3)
+    drafter = make_pair(tmp_path / "drafter", folder, "slem", tokenizer=sentence_piece())
+
+    def texts(device: str) -> list[tuple[list[int], list[int]]]:
+        part, found = load_pair(drafter, folder, device), []
+        part.verifies_lazily = lazily
+        for temperature in (0.0, 1.0):
+            options = {"temperature": temperature, "generator": torch.Generator().manual_seed(0)}
+            decoded = speculate_text(FrozenTarget(folder, device=device), part, [5, 6, 7, 8], 20, 3, **options)
+            found.append((decoded.tokens, decoded.accepted))
+        return found
+
+    on_cpu, on_gpu = on_both(texts)
+    assert on_cpu == on_gpu
 
 
 def test_what_a_server_is_checked_against(target: FrozenTarget, tmp_path: Path) -> None:

@@ -130,6 +130,8 @@ def speculate_text(
 ) -> DecodedText:
     """Continue a prompt by speculative decoding with a drafter that reads text; see `speculate`.
 
+    Drafts are verified in the host's memory, where the drafter states them.
+
     Args:
         target: Frozen target.
         part: Text part of the drafter, which may verify lazily; the request is forgotten at the end.
@@ -148,11 +150,14 @@ def speculate_text(
     def uniforms(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator, dtype=torch.float64)
 
+    def read(tokens: list[int], keep: int) -> Tensor:
+        return session.read(tokens, keep).logits.cpu()
+
     def sample(logits: Tensor) -> int:
         return int(logits.argmax() if temperature == 0 else draw(probabilities(logits, temperature), uniforms(1)))
 
     text = list(prompt)
-    new = [sample(session.read(prompt, 0).logits[:, -1])]
+    new = [sample(read(prompt, 0)[:, -1])]
     while True:
         text += cut_after_end(new, end_tokens)
         if len(text) - len(prompt) >= max_tokens or text[-1] in end_tokens:
@@ -160,15 +165,15 @@ def speculate_text(
         part.add(key, text.copy, new)
         noise = None if temperature == 0 else uniforms(1, num_drafts)
         draft = part.draft([key], [temperature], [num_drafts], noise)
-        logits = session.read([text[-1], *draft.tokens[0]], len(text) - 1).logits
-        tokens = torch.tensor(draft.tokens, device=target.device).long().view(1, -1)
+        logits = read([text[-1], *draft.tokens[0]], len(text) - 1)
+        tokens = torch.tensor(draft.tokens).long().view(1, -1)
         if draft.lazy is not None:
             p = probabilities(logits, temperature)
             last = uniforms(1, p.shape[-1])
             verified = verify_strings(tokens, draft.lazy.stated, draft.lazy, p, uniforms(*tokens.shape), last)
         elif draft.probs is not None:
             p = probabilities(logits, temperature)
-            verified = verify_rejection(tokens, draft.probs.to(p.device), p, uniforms(*tokens.shape), uniforms(1))
+            verified = verify_rejection(tokens, draft.probs, p, uniforms(*tokens.shape), uniforms(1))
         else:
             verified = verify_greedy(tokens, logits)
         decoded.accepted.append(int(verified.accepted[0]))
