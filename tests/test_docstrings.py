@@ -40,8 +40,8 @@ def missing_sections(function: ast.FunctionDef) -> Iterator[str]:
     if [name for name in names if name not in ("self", "cls") and f"    {name}:" not in text]:
         yield "Args"
     returns = None if function.returns is None else ast.unparse(function.returns)
-    told = {"Returns:", "Yields:"} & sections or first.startswith(("Return ", "Yield ", "Whether "))
-    if returns not in (None, "None", "NoReturn") and not told:
+    documented = {"Returns:", "Yields:"} & sections or first.startswith(("Return ", "Yield ", "Whether "))
+    if returns not in (None, "None", "NoReturn") and not documented:
         yield "Returns"
     if "Raises:" not in sections and any(
         isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and ast.unparse(node.exc.func) == "MTPCError"

@@ -98,13 +98,14 @@ def test_what_it_holds(wheel: Path) -> None:
 
 def test_what_it_says(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
-    said = message_from_string(archive.read(f"{INFO}/METADATA").decode())
-    assert said["Version"] == mtpc.__version__
-    assert said["License-Expression"] == PROJECT["license"]
-    assert said["Requires-Python"] == PROJECT["requires-python"]
-    assert said["Description-Content-Type"] == "text/markdown"
-    assert said.get_all("Classifier") == PROJECT["classifiers"]
-    base = {re.split(r"[>=<;\[ ]", needed)[0] for needed in said.get_all("Requires-Dist") if "extra ==" not in needed}
+    metadata = message_from_string(archive.read(f"{INFO}/METADATA").decode())
+    assert metadata["Version"] == mtpc.__version__
+    assert metadata["License-Expression"] == PROJECT["license"]
+    assert metadata["Requires-Python"] == PROJECT["requires-python"]
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_all("Classifier") == PROJECT["classifiers"]
+    required = metadata.get_all("Requires-Dist")
+    base = {re.split(r"[>=<;\[ ]", needed)[0] for needed in required if "extra ==" not in needed}
     assert base == {"huggingface_hub", "numpy", "pydantic", "safetensors", "torch"}
     entries = ConfigParser(delimiters="=")
     entries.read_string(archive.read(f"{INFO}/entry_points.txt").decode())
@@ -113,7 +114,7 @@ def test_what_it_says(wheel: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_it_is_all_that_a_clean_environment_needs_beside_an_engine(wheel: Path, tmp_path: Path) -> None:
+def test_it_is_all_that_a_clean_environment_needs_besides_an_engine(wheel: Path, tmp_path: Path) -> None:
     """What it needs of others comes from the environment of these tests, in which the project itself is not seen."""
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path)
     python = tmp_path / "bin" / "python"

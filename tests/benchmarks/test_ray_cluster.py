@@ -1,4 +1,4 @@
-"""What is told of applications that Ray Serve could not deploy, and where they name their drafter."""
+"""Messages about applications that Ray Serve could not deploy, and where they name their drafter."""
 
 from __future__ import annotations
 

@@ -73,16 +73,16 @@ def test_a_drafter_of_the_engines_own_is_set_up_by_its_arguments(tmp_path: Path)
     assert again["own"].made_of == found["own"].made_of
 
 
-def test_a_row_for_each_way_to_draft_and_shares_beside_the_papers() -> None:
-    told = point()
+def test_a_row_for_each_way_to_draft_and_shares_next_to_the_papers() -> None:
+    measured = point()
     drafted = tuple(
-        replace(one, part_seconds={"draft step 1": 0.0005, "parallel": 0.0002}) for one in told.with_drafter
+        replace(one, part_seconds={"draft step 1": 0.0005, "parallel": 0.0002}) for one in measured.with_drafter
     )
     slow = measurement(75, 0.5, texts=("a", "b")), measurement(75, 0.5, texts=("a", "d"))
     found: Found = {
-        ("one", 0.0, "chat"): replace(told, with_drafter=drafted).to_json(),
-        ("one", 0.0, "code"): replace(told, with_drafter=drafted).to_json(),
-        ("other", 0.0, "chat"): replace(told, with_drafter=slow).to_json(),
+        ("one", 0.0, "chat"): replace(measured, with_drafter=drafted).to_json(),
+        ("one", 0.0, "code"): replace(measured, with_drafter=drafted).to_json(),
+        ("other", 0.0, "chat"): replace(measured, with_drafter=slow).to_json(),
     }
     speeds, parts = make_tables(found, ["chat", "code", ALL])
     assert speeds.columns == ["drafter", "chat", "code", "all"]

@@ -68,15 +68,15 @@ class RecordingSession(ReferenceDrafter):
     def draft_adaptively(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
         """The drafter's own drafts mixed with what may be copied, then that alone, as long as is worth it; greedily."""
         assert self.loop.cost is not None
-        text, said = self.text[:-1], self.text[-1:]
+        text, emitted = self.text[:-1], self.text[-1:]
         if self.lengths is None:
             budget = self.loop.budget(num_drafts)
             self.lengths = DraftLengths(budget, num_drafts, self.loop.cost, self.loop.table, copies=self.loop.copies)
         else:
-            said = following[0].tolist()
+            emitted = following[0].tolist()
         lengths = self.lengths
         lengths.begin()
-        lengths.add("text", lambda: text, said, waiting=False)
+        lengths.add("text", lambda: text, emitted, waiting=False)
         self.loop.copied += bool(lengths.proposals[0].chances[0])
         own = lengths.plan(num_drafts)
         copied = lengths.copied(own) if own and self.loop.copies else None
@@ -88,10 +88,10 @@ class RecordingSession(ReferenceDrafter):
 
     def draft_mixed(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
         """The drafter's own drafts mixed with what may be copied."""
-        said = following[0].tolist()
+        emitted = following[0].tolist()
         if self.copies is None:
-            self.copies, said = CopyRequest(self.loop.table, self.text[:-1]), self.text[-1:]
-        self.copies.append(said)
+            self.copies, emitted = CopyRequest(self.loop.table, self.text[:-1]), self.text[-1:]
+        self.copies.append(emitted)
         copied = batch_proposals([self.copies.propose(num_drafts)], num_drafts)
         self.loop.copied += bool(copied.chances.any())
         return super().draft(hidden, following, num_drafts, *rest, copied=copied)
@@ -106,12 +106,12 @@ class RecordingTextPart:
         self.drafts: list[list[int]] = []
 
     def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
-        loop, said = self.loop, following[0].tolist()
+        loop, emitted = self.loop, following[0].tolist()
         if self.drafting is None:
             own, how = loop.drafter.config.own_drafts, {"cost": loop.cost, "ragged": loop.ragged}
             self.drafting = TextDrafting.of(loop.text_part, loop.folders[1], own, num_drafts, copies=loop.copies, **how)
-        self.text += said
-        self.drafting.add(self.key, lambda: self.text, said)
+        self.text += emitted
+        self.drafting.add(self.key, lambda: self.text, emitted)
         loop.own = 0
         (tokens,) = self.drafting.draft([self.key], [0.0], num_drafts, None, [False]).tokens
         if (lengths := self.drafting.lengths) is not None:

@@ -72,7 +72,7 @@ class Eagle:
 def greedy_drafts(
     model: Model,
     prompt: list[int],
-    said: Sequence[int],
+    emitted: Sequence[int],
     count: int,
     vocabularies: DraftVocabularies | None = None,
     ragged: bool = False,
@@ -82,16 +82,16 @@ def greedy_drafts(
     ragged: as on the V1 runner, where the model drafts nothing if all may be copied.
     """
     lengths = DraftLengths(DraftBudget(count, count), count, FREE_DRAFTS, CopyTable())
-    known, new = 1, list(said[:1])
+    known, new = 1, list(emitted[:1])
     languages = None
     if vocabularies is not None and vocabularies.detector is not None:
         languages = RequestLanguages(vocabularies.detector)
     drafts, outside = [], 0
-    while known < len(said):
+    while known < len(emitted):
         lengths.begin()
         lengths.add("text", lambda: prompt, new, waiting=False)
         own_drafts = lengths.plan(count) if ragged else count
-        text = [*prompt, *said[:known]]
+        text = [*prompt, *emitted[:known]]
         allowed = torch.ones(1)
         if vocabularies is not None:
             number = languages.choose("text", text) if languages is not None else 0
@@ -107,8 +107,8 @@ def greedy_drafts(
         if not own_drafts:
             drafted = lengths.proposals[0].tokens[:count]
         drafts.append(tuple(drafted))
-        right = [one == other for one, other in zip(drafted, said[known:], strict=False)]
+        right = [one == other for one, other in zip(drafted, emitted[known:], strict=False)]
         accepted = ([*right, False]).index(False)
-        new = list(said[known : known + accepted + 1])
+        new = list(emitted[known : known + accepted + 1])
         known += accepted + 1
     return drafts, outside

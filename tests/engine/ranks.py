@@ -20,7 +20,7 @@ WITH_RAY = [*PLUGINS, SUPPORT / "misstated_draft", SUPPORT / "ray_on_cpu"]
 RANKS, CORES = ("--tensor-parallel-size", "2"), {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
 FILES = {"RECORDED_DRAFTS": "drafts", "STATED_DRAFTS": "stated", "MISSTATED_DRAFTS": "misstate"}  # of plugins
 TO_RAY = {"VLLM_RAY_EXTRA_ENV_VARS_TO_COPY": ",".join(FILES)}
-# What a server is told; None: it has processes of its own.
+# Environment variables of a server by executor; None: the server has processes of its own.
 EXECUTORS: dict[str, dict[str, str] | None] = {
     "": None,
     "ray": TO_RAY | {"VLLM_USE_RAY_V2_EXECUTOR_BACKEND": "1"},
@@ -51,9 +51,9 @@ def serving(
     arguments = [*RANKS, *speculative_config(models.drafter, models.drafts + copied)]
     arguments += ["--additional-config", json.dumps({"mtpc": vocabulary | copying})]
     variables = {name: str(folder / file) for name, file in FILES.items()} | CORES
-    if (told := EXECUTORS[executor]) is not None:
+    if (environment := EXECUTORS[executor]) is not None:
         arguments += ["--distributed-executor-backend", "ray"]
-        variables |= told | request.getfixturevalue("ray").variables
+        variables |= environment | request.getfixturevalue("ray").variables
     with (
         alone(),
         Server(models.target, folder / "log", *CAPACITY, *arguments, path=WITH_RAY, variables=variables) as server,

@@ -151,7 +151,7 @@ def copying(folder: Path) -> Case:
 
 
 def copying_alone(folder: Path) -> Case:
-    """Neither part; it copies without being told to."""
+    """Neither part; it copies by default."""
     target = make_target(folder / "target", seed=3)
     models = Models(target, make_copying(folder / "drafter", target), 9)
     return Case(models, target, {"step_cost": CHEAP, "store": 1000}, certain=True, shows_cuts=False)
@@ -533,8 +533,8 @@ def test_a_seed_repeats_whatever_else_is_served(served: Served, prompt: str) -> 
 
 
 def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
-    told = "their output head rows take" in (served.folder / "log").read_text()
-    assert told == (served.loop.vocabularies is not None)
+    logged = "their output head rows take" in (served.folder / "log").read_text()
+    assert logged == (served.loop.vocabularies is not None)
 
 
 def test_every_family_has_a_case() -> None:

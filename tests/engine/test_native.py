@@ -110,15 +110,15 @@ def vocabularies_used(served: Served, asked: list[str]) -> Counter[int]:
     languages, ids = RequestLanguages(vocabularies.detector), [set(ids.tolist()) for ids in vocabularies.ids]
     for i, prompt in enumerate(asked):
         before = len(file.read_text().splitlines()) if file.exists() else 0
-        said = tokens(served.server.complete(prompt, max_tokens=16, ignore_eos=True))[0]
-        assert said == served.exact.greedy(list(prompt.encode()), 16)
+        emitted = tokens(served.server.complete(prompt, max_tokens=16, ignore_eos=True))[0]
+        assert emitted == served.exact.greedy(list(prompt.encode()), 16)
         known = 1
         for line in file.read_text().splitlines()[before:]:
             (drafted,) = json.loads(line)
-            number = languages.choose(str(i), [*prompt.encode(), *said[:known]])
+            number = languages.choose(str(i), [*prompt.encode(), *emitted[:known]])
             assert set(drafted) <= ids[number]
             used[number] += 1
-            right = [one == other for one, other in zip(drafted, said[known:], strict=False)]
+            right = [one == other for one, other in zip(drafted, emitted[known:], strict=False)]
             known += ([*right, False]).index(False) + 1
     return used
 

@@ -81,7 +81,7 @@ def asked_of(exact: Reference) -> list[list[int]]:
     return [prompt + exact.next_probs([prompt], SAMPLING)[0].topk(6).indices.tolist() + prompt for prompt in prompts]
 
 
-class Said(NamedTuple):
+class CopyingResult(NamedTuple):
     """What a session on Model Runner V2 printed, and what was asked of it."""
 
     case: Case
@@ -92,7 +92,7 @@ class Said(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=CASES)
-def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
+def result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CopyingResult:
     """Greedy texts of two languages and samples, with draft vocabularies and prompt lookup; its graphs are replayed."""
     folder = tmp_path_factory.mktemp(request.param)
     case = CASES[request.param](folder)
@@ -102,42 +102,42 @@ def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     arguments += ["--switch", str(folder / "switch"), "--samples", str(SAMPLES), "--replay"]
     arguments += ["--temperature", str(SAMPLING.temperature)]
     arguments += ["--additional", json.dumps({"mtpc": settings | {"copy": True}})]
-    return Said(
+    return CopyingResult(
         case, prompts, settings, session(Models(case.target, case.drafter, DRAFTS), prompts, *arguments), folder
     )
 
 
-def test_greedy_text(said: Said) -> None:
-    exact = Reference(said.case.plain)
-    assert said.output["greedy"] == [exact.greedy(prompt, LENGTH) for prompt in said.prompts]
-    assert said.output["copied"][0] > 2 * len(said.prompts)
-    assert said.output["replays"] > 5
+def test_greedy_text(result: CopyingResult) -> None:
+    exact = Reference(result.case.plain)
+    assert result.output["greedy"] == [exact.greedy(prompt, LENGTH) for prompt in result.prompts]
+    assert result.output["copied"][0] > 2 * len(result.prompts)
+    assert result.output["replays"] > 5
 
 
-def test_drafts_are_those_of_the_mixture(said: Said) -> None:
-    if said.case.method not in MODELS:
+def test_drafts_are_those_of_the_mixture(result: CopyingResult) -> None:
+    if result.case.method not in MODELS:
         pytest.skip("its drafts are not computed anew")
-    vocabularies = open_vocabularies(said.settings, said.folder, VOCABULARY)
+    vocabularies = open_vocabularies(result.settings, result.folder, VOCABULARY)
     union = None if vocabularies is None else vocabularies.union()
     assert vocabularies is not None and union is not None
     vocabularies.ids = (*vocabularies.ids[:-1], *union.ids)  # what a request without language drafts from
-    expected, outside, model = Counter[tuple[int, ...]](), 0, MODELS[said.case.method](said.folder)
-    for prompt, text in zip(said.prompts, said.output["greedy"], strict=True):
+    expected, outside, model = Counter[tuple[int, ...]](), 0, MODELS[result.case.method](result.folder)
+    for prompt, text in zip(result.prompts, result.output["greedy"], strict=True):
         drafts, more = greedy_drafts(model, prompt, text, DRAFTS, vocabularies)
         expected.update(drafts)
         outside += more
-    lines = (said.folder / "drafts").read_text().splitlines()
+    lines = (result.folder / "drafts").read_text().splitlines()
     recorded = Counter(tuple(draft) for line in lines for draft in json.loads(line))
     assert expected <= recorded
-    assert recorded.total() - expected.total() <= 2 * len(said.prompts)
+    assert recorded.total() - expected.total() <= 2 * len(result.prompts)
     assert outside > 5
 
 
 @pytest.mark.parametrize("name", ["samples", "misstated"])
-def test_joint_of_the_first_tokens(said: Said, name: str) -> None:
-    table = cells(Reference(said.case.plain), said.prompts[0], SAMPLING, SAMPLES)
+def test_joint_of_the_first_tokens(result: CopyingResult, name: str) -> None:
+    table = cells(Reference(result.case.plain), result.prompts[0], SAMPLING, SAMPLES)
     assert len(table) > 10
-    p = p_value([tuple(window) for window in said.output[name]], table)
+    p = p_value([tuple(window) for window in result.output[name]], table)
     assert (p < REJECT_BELOW) == (name == "misstated")
 
 
@@ -174,8 +174,8 @@ def test_greedy_texts_on_the_v1_runner(on_v1: OnV1) -> None:
     """In one batch."""
     method, served = on_v1
     prompts = asked_of(served.exact)
-    said = tokens(served.server.complete(prompts, max_tokens=LENGTH, ignore_eos=True))
-    assert said == [served.exact.greedy(prompt, LENGTH) for prompt in prompts]
+    emitted = tokens(served.server.complete(prompts, max_tokens=LENGTH, ignore_eos=True))
+    assert emitted == [served.exact.greedy(prompt, LENGTH) for prompt in prompts]
     assert served.server.metric("vllm:spec_decode_num_accepted_tokens_total") > 0
     log = (served.folder / "log").read_text()
     assert ("relative cost of a decoding step by tokens" in log) == (method == "mtp")
@@ -190,8 +190,8 @@ def test_drafts_on_the_v1_runner_are_those_of_the_mixture(on_v1: OnV1) -> None:
     vocabularies = open_vocabularies(values, served.folder, VOCABULARY)
     for prompt in asked_of(served.exact):
         before = len(file.read_text().splitlines()) if file.exists() else 0
-        (said,) = tokens(served.server.complete(prompt, max_tokens=LENGTH, ignore_eos=True))
-        expected, more = greedy_drafts(model, prompt, said, DRAFTS, vocabularies, ragged=True)
+        (emitted,) = tokens(served.server.complete(prompt, max_tokens=LENGTH, ignore_eos=True))
+        expected, more = greedy_drafts(model, prompt, emitted, DRAFTS, vocabularies, ragged=True)
         recorded = [tuple(json.loads(line)[0]) for line in file.read_text().splitlines()[before:]]
         assert recorded[: len(expected)] == expected
         outside += more

@@ -31,6 +31,6 @@ def test_both_ranks_copy_alike(tmp_path: Path) -> None:
     section = {"copy": True, "adaptive": False, "vocabulary": str(tmp_path / "vocabulary.json"), "size": SIZE}
     with alone(), serving(tmp_path, *RANKS, section=section, path=PLUGINS, **variables) as native:
         prompts = asked_of(native.exact)
-        said = tokens(native.server.complete(prompts, max_tokens=16, ignore_eos=True))
-        assert said == [native.exact.greedy(prompt, 16) for prompt in prompts]
+        emitted = tokens(native.server.complete(prompts, max_tokens=16, ignore_eos=True))
+        assert emitted == [native.exact.greedy(prompt, 16) for prompt in prompts]
         assert_ranks_draft_the_same(tmp_path, lambda: ask_for_sampled_texts(native.server))

@@ -39,15 +39,15 @@ class Misstated:
         states: Tensor = read.last_hidden_state[:, -2]
         return states
 
-    def said(self, q: Tensor) -> Tensor:
+    def stated_probs(self, q: Tensor) -> Tensor:
         """q^(1/T), normalised."""
         powers = q.double() ** (1 / self.stated)
         return powers / powers.sum(-1, keepdim=True)
 
     def emitted(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         """Of each token, [V]: that it is drafted and accepted, and that it replaces a draft that was rejected."""
-        accepted = q * (p / self.said(q)).clamp_max(1.0)
-        rest = (p - self.said(q)).clamp_min(0.0)
+        accepted = q * (p / self.stated_probs(q)).clamp_max(1.0)
+        rest = (p - self.stated_probs(q)).clamp_min(0.0)
         rest = rest / rest.sum() if rest.sum() > 0 else p
         return accepted, (1 - accepted.sum()).clamp_min(0.0) * rest
 
@@ -74,34 +74,34 @@ class Misstated:
             law[key] = joint(key) - sum(mass for longer, mass in law.items() if longer[: len(key)] == key)
         return law
 
-    def drafted(self, said: Window, *before: int) -> Tensor:
+    def drafted(self, emitted: Window, *before: int) -> Tensor:
         """Return the drafter's distribution after the emitted tokens and the draft tokens before, float64 [V]."""
-        x = torch.tensor([[said[-1], *before, *[0] * (self.parallel.config.circuit_window - 1 - len(before))]])
-        params = self.parallel.head(self.states([PROMPT + list(said)]), x[:, 0])
+        x = torch.tensor([[emitted[-1], *before, *[0] * (self.parallel.config.circuit_window - 1 - len(before))]])
+        params = self.parallel.head(self.states([PROMPT + list(emitted)]), x[:, 0])
         return self.parallel.circuit.conditionals(params, x)[0, 1 + len(before)].exp().double()
 
     @torch.inference_mode()
     def windows(self) -> list[Window]:
         """As many as the engine tests sample, by the project's own verification."""
         (first,) = self.target.next_probs([PROMPT], T1)
-        said = draw(first.expand(SAMPLES, -1), torch.rand(SAMPLES).double())[:, None]
-        said = torch.cat([said, self.step(said)], 1)
-        short = said[:, 2] < 0
-        said[short, 2] = self.step(said[short, :2])[:, 0]
-        return [tuple(row[:LENGTH]) for row in said.tolist()]
+        emitted = draw(first.expand(SAMPLES, -1), torch.rand(SAMPLES).double())[:, None]
+        emitted = torch.cat([emitted, self.step(emitted)], 1)
+        short = emitted[:, 2] < 0
+        emitted[short, 2] = self.step(emitted[short, :2])[:, 0]
+        return [tuple(row[:LENGTH]) for row in emitted.tolist()]
 
-    def step(self, said: Tensor) -> Tensor:
+    def step(self, emitted: Tensor) -> Tensor:
         """What a step of two drafts emits after each text, int64 [B, 3]."""
-        texts = torch.cat([torch.tensor(PROMPT).expand(len(said), -1), said], 1)
+        texts = torch.cat([torch.tensor(PROMPT).expand(len(emitted), -1), emitted], 1)
         states = torch.cat([self.states(part) for part in texts.split(256)])
-        ones, noise = torch.ones(len(said)), torch.rand(len(said), 2, dtype=torch.float64)
-        draft = self.parallel.draft(DraftContext.of_target(states, said[:, -1]), ones, noise, 2, "sampled")
+        ones, noise = torch.ones(len(emitted)), torch.rand(len(emitted), 2, dtype=torch.float64)
+        draft = self.parallel.draft(DraftContext.of_target(states, emitted[:, -1]), ones, noise, 2, "sampled")
         assert draft.probs is not None
         drafted = torch.cat([texts, draft.tokens], 1)
         ends = range(texts.shape[1], drafted.shape[1] + 1)
         p = torch.stack([self.target.next_probs(drafted[:, :end].tolist(), T1) for end in ends], 1)
-        uniforms = torch.rand(len(said), 3).double()
-        return verify_rejection(draft.tokens, self.said(draft.probs), p, uniforms[:, :2], uniforms[:, 2]).tokens
+        uniforms = torch.rand(len(emitted), 3).double()
+        return verify_rejection(draft.tokens, self.stated_probs(draft.probs), p, uniforms[:, :2], uniforms[:, 2]).tokens
 
 
 def test_what_3000_windows_find_out_and_what_they_do_not(random_models: Models) -> None:

@@ -99,11 +99,11 @@ def test_drafts_are_those_of_the_dequantized_head(ranks: int, tmp_path: Path) ->
     ):
         for prompt in in_two_languages(ASKED):
             before, text = len(drafts.read_text().splitlines()), list(prompt.encode())
-            (said,) = tokens(server.complete(prompt, max_tokens=LENGTH, ignore_eos=True))
+            (emitted,) = tokens(server.complete(prompt, max_tokens=LENGTH, ignore_eos=True))
             session = loop.recording(text)
             with torch.inference_mode():
                 decoded = decode_speculatively(loop.states, session, text, LENGTH, DRAFTS, 0.0)
-            assert said == decoded.tokens
+            assert emitted == decoded.tokens
             found = [json.loads(line)[0] for line in drafts.read_text().splitlines()[before:]]
             assert found[: len(session.drafts)] == session.drafts
         assert server.metric("vllm:spec_decode_num_accepted_tokens_total") > ASKED

@@ -18,7 +18,7 @@ LENGTH, ASKED = 24, 4
 
 
 def test_ranks_copy_the_same(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Drafts have lengths by what steps take, which each rank times for itself and is told by the first."""
+    """Draft lengths depend on the time of a step; each rank measures it, and all use the first rank's."""
     with serving("hybrid", "", tmp_path, request, copied=4) as served:
         exact, server, drafts = Reference(served.models.target), served.server, served.models.drafts
         asked = [prompt + prompt[:LENGTH] for prompt in prompts(ASKED)]

@@ -76,8 +76,8 @@ def session(
         timeout=1200,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    (said,) = (line for line in done.stdout.splitlines() if line.startswith("{"))  # engines print as well
-    return json.loads(said)  # type: ignore[no-any-return]
+    (output,) = (line for line in done.stdout.splitlines() if line.startswith("{"))  # engines print as well
+    return json.loads(output)  # type: ignore[no-any-return]
 
 
 class Case(NamedTuple):
@@ -202,7 +202,7 @@ CASES = {
 }
 
 
-class Said(NamedTuple):
+class CaseResult(NamedTuple):
     """The output of a case's session, and the file of its drafts."""
 
     case: Case
@@ -210,7 +210,7 @@ class Said(NamedTuple):
     drafts: Path
 
 
-def said_by(case: Case, folder: Path, *arguments: str, variables: Mapping[str, str] = INTERPRETED) -> dict[str, Any]:
+def run_case(case: Case, folder: Path, *arguments: str, variables: Mapping[str, str] = INTERPRETED) -> dict[str, Any]:
     """Greedy texts, samples, and samples of a drafter that misstates, all of one session."""
     sampled = ("--samples", str(case.samples), "--temperature", str(SAMPLING.temperature))
     additional = ("--additional", json.dumps({"mtpc": {"copy": case.copies} | (case.vocabulary or {})}))
@@ -219,17 +219,17 @@ def said_by(case: Case, folder: Path, *arguments: str, variables: Mapping[str, s
 
 
 @pytest.fixture(scope="module", params=each_of(CASES, ()))
-def said(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Said:
+def result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CaseResult:
     """The whole session of a drafter, with its graphs replayed."""
     folder = tmp_path_factory.mktemp(request.param)
     case, file = CASES[request.param](folder), folder / "drafts"
-    return Said(case, said_by(case, folder, "--replay", "--record", str(file)), file)
+    return CaseResult(case, run_case(case, folder, "--replay", "--record", str(file)), file)
 
 
-def test_greedy_text(said: Said) -> None:
-    exact = Reference(said.case.plain)
-    assert said.output["greedy"] == [exact.greedy(prompt, said.case.length) for prompt in said.case.prompts]
-    assert 0 < said.output["accepted"] < said.output["drafted"]
+def test_greedy_text(result: CaseResult) -> None:
+    exact = Reference(result.case.plain)
+    assert result.output["greedy"] == [exact.greedy(prompt, result.case.length) for prompt in result.case.prompts]
+    assert 0 < result.output["accepted"] < result.output["drafted"]
 
 
 def loop_of(case: Case) -> Loop:
@@ -260,12 +260,12 @@ def drafts_of(file: Path, case: Case, loop: Loop) -> Drafts:
     return Drafts(*(Counter(tuple(draft) for drafts in each for draft in drafts) for each in (texts, lines)))
 
 
-def test_drafts_are_those_of_the_plain_loop(said: Said) -> None:
-    case, loop = said.case, loop_of(said.case)
-    expected, recorded = drafts_of(said.drafts, case, loop)
+def test_drafts_are_those_of_the_plain_loop(result: CaseResult) -> None:
+    case, loop = result.case, loop_of(result.case)
+    expected, recorded = drafts_of(result.drafts, case, loop)
     assert expected <= recorded
     assert recorded.total() - expected.total() <= 2 * len(case.prompts)
-    in_greedy, *in_samples = said.output["copied"]
+    in_greedy, *in_samples = result.output["copied"]
     if not case.copies:
         assert not in_greedy
         return
@@ -281,34 +281,33 @@ def p_of(case: Case, windows: list[list[int]]) -> float:
 
 
 @pytest.mark.parametrize("name", ["samples", "misstated"])
-def test_joint_of_the_first_tokens(said: Said, name: str) -> None:
-    assert (p_of(said.case, said.output[name]) < REJECT_BELOW) == (name == "misstated")
+def test_joint_of_the_first_tokens(result: CaseResult, name: str) -> None:
+    assert (p_of(result.case, result.output[name]) < REJECT_BELOW) == (name == "misstated")
 
 
-def test_the_row_of_a_gpu_holds_here(said: Said) -> None:
+def test_the_row_of_a_gpu_holds_here(result: CaseResult) -> None:
     """What `make test-gpu` asks of such a session, but for waits."""
     from tests.gpu.on_vllm import judged
 
-    assert "accepted" in judged(said.case, said.output, said.drafts)
+    assert "accepted" in judged(result.case, result.output, result.drafts)
 
 
-def test_what_became_of_drafts_is_counted_on_the_device(said: Said) -> None:
+def test_what_became_of_drafts_is_counted_on_the_device(result: CaseResult) -> None:
     """As vLLM's scheduler counts it, which leaves out what a request that has ended drafted last."""
-    accepted, drafted, requests = said.output["counted"]
-    asked = len(said.case.prompts) + said.case.samples * 2
-    if said.case.vocabulary is None or said.case.by_union:
+    accepted, drafted, requests = result.output["counted"]
+    asked = len(result.case.prompts) + result.case.samples * 2
+    if result.case.vocabulary is None or result.case.by_union:
         assert not drafted
         return
     assert requests == asked
-    assert (
-        0 <= accepted - said.output["accepted"] <= drafted - said.output["drafted"] <= asked * said.case.models.drafts
-    )
+    most = asked * result.case.models.drafts
+    assert 0 <= accepted - result.output["accepted"] <= drafted - result.output["drafted"] <= most
 
 
-def test_windows_were_replayed(said: Said) -> None:
-    if method_of(said.case.models.drafter).read_config(said.case.models.drafter).draft_steps is not None:
-        assert said.output["replays"] > 5
-        assert said.output["padded"] > 5  # six requests in a graph of seven
+def test_windows_were_replayed(result: CaseResult) -> None:
+    if method_of(result.case.models.drafter).read_config(result.case.models.drafter).draft_steps is not None:
+        assert result.output["replays"] > 5
+        assert result.output["padded"] > 5  # six requests in a graph of seven
 
 
 def test_the_drafter_that_ships_with_greedy_drafts_and_copying(models: Models, reference: Reference) -> None:

@@ -116,8 +116,8 @@ def main() -> None:
     waits.count()
     prompts = [TokensPrompt(prompt_token_ids=prompt) for prompt in options.prompts]
     greedy = SamplingParams(temperature=0, max_tokens=options.greedy_length, ignore_eos=True)
-    said: dict[str, Any] = {"greedy": [list(out.outputs[0].token_ids) for out in llm.generate(prompts, greedy)]}
-    said["copied"] = [sum(copies)]
+    results: dict[str, Any] = {"greedy": [list(out.outputs[0].token_ids) for out in llm.generate(prompts, greedy)]}
+    results["copied"] = [sum(copies)]
     if options.samples:
         sampled = SamplingParams(
             temperature=options.temperature, max_tokens=options.sample_length, ignore_eos=True, n=options.samples
@@ -127,16 +127,16 @@ def main() -> None:
             if name == "misstated":
                 Path(options.switch).touch()
             copies.clear()
-            said[name] = [list(choice.token_ids) for choice in llm.generate(prompts[:1], sampled)[0].outputs]
-            said["copied"].append(sum(copies))
+            results[name] = [list(choice.token_ids) for choice in llm.generate(prompts[:1], sampled)[0].outputs]
+            results["copied"].append(sum(copies))
     counters = {metric.name: metric.value for metric in llm.get_metrics() if hasattr(metric, "value")}
-    said["accepted"] = counters.get("vllm:spec_decode_num_accepted_tokens", 0)
-    said["drafted"] = counters.get("vllm:spec_decode_num_draft_tokens", 0)
+    results["accepted"] = counters.get("vllm:spec_decode_num_accepted_tokens", 0)
+    results["drafted"] = counters.get("vllm:spec_decode_num_draft_tokens", 0)
     time.sleep(EVERY + 0.5)  # until all is shown
     page = parse(generate_latest(REGISTRY).decode())
-    said["counted"] = [total(page, f"mtpc_{what}_total") for what in ("accepted_tokens", "draft_tokens", "requests")]
-    said |= {"replays": replays.replayed, "padded": replays.padded, "waits": waits.found, "memory": memory(llm)}
-    print(json.dumps(said), file=sys.__stdout__, flush=True)
+    results["counted"] = [total(page, f"mtpc_{what}_total") for what in ("accepted_tokens", "draft_tokens", "requests")]
+    results |= {"replays": replays.replayed, "padded": replays.padded, "waits": waits.found, "memory": memory(llm)}
+    print(json.dumps(results), file=sys.__stdout__, flush=True)
 
 
 if __name__ == "__main__":

@@ -106,19 +106,19 @@ class CommonSession(ReferenceDrafter):
         self.languages = None if detector is None else RequestLanguages(detector)
 
     def draft(self, hidden: Tensor, following: Tensor, num_drafts: int, *rest: Any) -> Draft:
-        said = following[0].tolist()
-        self.text.extend(said)
+        emitted = following[0].tolist()
+        self.text.extend(emitted)
         if self.loop.vocabularies is not None:
             number = self.languages.choose("text", self.text) if self.languages is not None else 0
             self.loop.used[number] += 1
             self.head = self.loop.head.restricted(self.loop.vocabularies.ids[number])
         lengths = self.lengths
         lengths.begin()
-        lengths.add("text", lambda: self.text, said if lengths.requests else [], waiting=False)
+        lengths.add("text", lambda: self.text, emitted if lengths.requests else [], waiting=False)
         way, length = self.ways[0], num_drafts
         copied = lengths.copied(num_drafts)
         if self.loop.own_drafts is not None:
-            length = num_drafts if self._pays(self.loop.own_drafts, num_drafts) else self.loop.own_drafts
+            length = num_drafts if self._longer_is_faster(self.loop.own_drafts, num_drafts) else self.loop.own_drafts
         elif self.loop.cost is not None:
             way, length = lengths.common_length(num_drafts, self.ways)
         self.loop.copied += bool(copied.chances.any())
@@ -130,7 +130,7 @@ class CommonSession(ReferenceDrafter):
         self.drafts.append(tokens[0].tolist())
         return draft._replace(tokens=tokens)
 
-    def _pays(self, shorter: int, longer: int) -> bool:
+    def _longer_is_faster(self, shorter: int, longer: int) -> bool:
         """Whether a step with the longer draft brings more for its cost, if all that is accepted is copied."""
         assert self.loop.cost is not None
 

@@ -40,10 +40,10 @@ def test_answers_in_every_language(target: Path, server: SGLangServer) -> None:
     assert len(prompts) * LENGTH / steps > ACCEPTANCE_LENGTH
     counted = server.counted()
     for place in range(3):  # as the answers say themselves
-        said = (
+        accepted = (
             sum(answer["meta_info"]["spec_correct_drafts_histogram"][place + 1 :]) for answer in (*alone, *together)
         )
-        assert counted["position"][str(place)] == sum(said)
+        assert counted["position"][str(place)] == sum(accepted)
     assert sum(counted["vocabulary"].values()) == sum(counted["position"].values())
     assert min(counted["requests"][name] for name in ("english", "code")) > 0
     streamed = {"input_ids": prompts[0], "stream": True}  # of no other answer are times between tokens known

@@ -179,7 +179,7 @@ def medusa(folder: Path, tree: Tree | None = None) -> Case:
 
 
 def copying_alone(folder: Path) -> Case:
-    """Neither part; it copies without being told to."""
+    """Neither part; it copies by default."""
     target = make_target(folder / "target")
     models = Models(target, make_copying(folder / "drafter", target), 6)
     return Case(models, target, (SYNCHRONOUS,), WHOLE, sampled=REPEATED)
@@ -212,7 +212,7 @@ def subset(folder: Path) -> Case:
 
 
 def echo(folder: Path) -> Case:
-    """A text part, whose drafts differ in length; it makes steps synchronous without being told to."""
+    """A text part, whose drafts differ in length; it makes steps synchronous automatically."""
     target = make_target(folder / "target")
     models = Models(target, random_echo.make_echo(folder / "drafter", target), 4)
     sampled = [(SMALL[:16], T1), *VARIED[1:]]  # texts of lengths after which it drafts
@@ -511,8 +511,8 @@ def test_slrs_for_a_target_of_subwords(tmp_path: Path) -> None:
 
 
 def test_the_log_tells_the_draft_vocabularies(served: Served) -> None:
-    told = "their output head rows take" in (served.folder / "log").read_text()
-    assert told == (served.loop.vocabularies is not None)
+    logged = "their output head rows take" in (served.folder / "log").read_text()
+    assert logged == (served.loop.vocabularies is not None)
 
 
 def test_every_family_has_a_case() -> None:

@@ -103,11 +103,11 @@ def test_each_step_drafts_from_the_vocabulary_of_its_text(served: Served) -> Non
     steps = [json.loads(line) for line in (served.folder / "drafts").read_text().splitlines()]
     used = Counter[int]()
     for prompt, answer in zip(asked, answers, strict=True):
-        name, said = answer["meta_info"]["id"], answer["output_ids"]
-        assert said == served.exact.greedy(list(prompt.encode()), 16)
+        name, emitted = answer["meta_info"]["id"], answer["output_ids"]
+        assert emitted == served.exact.greedy(list(prompt.encode()), 16)
         drafted = [set(step[name]) for step in steps if name in step]
         # A step's drafts but the first are chosen by what is known then, the first by what was known a step before.
-        numbers = [languages.choose(name, [*prompt.encode(), *said[:known]]) for known in range(len(said) + 1)]
+        numbers = [languages.choose(name, [*prompt.encode(), *emitted[:known]]) for known in range(len(emitted) + 1)]
         for tokens in drafted:
             assert any(tokens <= ids[number] | ids[other] for number in numbers for other in numbers)
         if len(set(numbers)) == 1:

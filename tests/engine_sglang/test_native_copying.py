@@ -126,10 +126,10 @@ def standalone(folder: Path) -> Case:
 
     def drafts(prompt: list[int], answer: list[int]) -> list[list[int]]:
         lengths = DraftLengths(DraftBudget(DRAFTS, DRAFTS), DRAFTS, FREE_DRAFTS, CopyTable(), copies=True)
-        found, said, emitted = list[list[int]](), 1, list[int]()
-        while said < len(answer):
+        found, known, emitted = list[list[int]](), 1, list[int]()
+        while known < len(answer):
             lengths.begin()
-            text = [*prompt, *answer[:said]]
+            text = [*prompt, *answer[:known]]
             lengths.add("text", lambda text=text: text, emitted, waiting=False)
             copying, draft = Copying.begin(lengths.copied(DRAFTS)), list[int]()
             for _ in range(DRAFTS):
@@ -139,10 +139,10 @@ def standalone(folder: Path) -> Case:
                 copying = copying.drafted(token, copying.drafter_probability(own))
                 draft += token.tolist()
             found.append(draft)
-            right = [one == other for one, other in zip(draft, answer[said:], strict=False)]
+            right = [one == other for one, other in zip(draft, answer[known:], strict=False)]
             accepted = [*right, False].index(False)
-            emitted = answer[said : said + accepted + 1]
-            said += accepted + 1
+            emitted = answer[known : known + accepted + 1]
+            known += accepted + 1
         return found
 
     # In SGLang's prefix cache the last key of a shared prefix is that of the token after it in another prompt.
@@ -203,12 +203,12 @@ def test_greedy_texts_and_drafts(served: Served) -> None:
     steps = [json.loads(line) for line in (served.folder / "drafts").read_text().splitlines()]
     drafted, equal = list[int](), 0
     for prompt, answer in zip(asked, answers, strict=True):
-        ids, said = list(prompt.encode()), answer["output_ids"]
-        assert said == served.exact.greedy(ids, ANSWER)
+        ids, emitted = list(prompt.encode()), answer["output_ids"]
+        assert emitted == served.exact.greedy(ids, ANSWER)
         drafts = [step[answer["meta_info"]["id"]] for step in steps if answer["meta_info"]["id"] in step]
         lengths |= {len(draft) for draft in drafts}
         drafted += [token for draft in drafts for token in draft]
-        expected = [] if served.case.drafts is None else served.case.drafts(ids, said)
+        expected = [] if served.case.drafts is None else served.case.drafts(ids, emitted)
         assert drafts[: len(expected)] == expected
         equal += len(expected)
     assert lengths == set(served.case.lengths)
@@ -233,8 +233,8 @@ def test_retracted_requests(served: Served) -> None:
         answers = [pool.submit(served.server.generate, prompt, max_new_tokens=length) for prompt, length in asked]
     assert served.server.metric("sglang:num_retracted_requests_total") > 0
     for (prompt, length), answer in zip(asked, answers, strict=True):
-        said = answer.result()["output_ids"]
-        assert said == served.exact.greedy(list(prompt.encode()), length)[: len(said)]
+        emitted = answer.result()["output_ids"]
+        assert emitted == served.exact.greedy(list(prompt.encode()), length)[: len(emitted)]
 
 
 def sampled(served: Served, prompt: str) -> float:

@@ -65,7 +65,7 @@ def engine_fits(engine: str) -> Callable[[Run], str]:
     return row
 
 
-def told(run: Run, texts: list[list[int]], drafted: str, exactly: bool = True) -> str:
+def compare_texts(run: Run, texts: list[list[int]], drafted: str, exactly: bool = True) -> str:
     """Whether greedy texts, tokens of the byte target, are those of the target in transformers.
 
     exactly: whether they must be; in other types than float32 rounding decides between tokens now and then.
@@ -96,7 +96,8 @@ def vllm_answers(backend: str, dtype: str) -> Callable[[Run], str]:
         texts = generated(engine, [list(prompt.encode()) for prompt in prompts(ASKED)], LENGTH)
         found = counters()
         assert found.accepted, "no draft was accepted"
-        return told(run, texts, f"{found.accepted:.0f} of {found.drafted:.0f} drafts accepted", dtype == "float32")
+        drafted = f"{found.accepted:.0f} of {found.drafted:.0f} drafts accepted"
+        return compare_texts(run, texts, drafted, dtype == "float32")
 
     return row
 
@@ -114,4 +115,4 @@ def sglang_answers(run: Run) -> str:
         answers = server.generate_all(prompts(ASKED), ASKED, max_new_tokens=LENGTH, ignore_eos=True)
     accepted = sum(answer["meta_info"]["spec_num_correct_drafts"] for answer in answers)
     assert accepted, "no draft was accepted"
-    return told(run, texts(answers), f"{accepted} drafts accepted")
+    return compare_texts(run, texts(answers), f"{accepted} drafts accepted")

@@ -10,7 +10,7 @@ from typing import Any
 from mtpc.lab.statistics.chi_square import REJECT_BELOW
 from tests.engine.conftest import Models
 from tests.engine.exact import Reference
-from tests.engine.test_runner_v2 import CASES, PROMPTS, SAMPLING, Case, drafts_of, loop_of, p_of, said_by, session
+from tests.engine.test_runner_v2 import CASES, PROMPTS, SAMPLING, Case, drafts_of, loop_of, p_of, run_case, session
 from tests.gpu.running import CAPTURED, Run
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_models import make_target
@@ -41,32 +41,32 @@ def exactly(run: Run) -> bool:
     return "dtype" not in run.vllm
 
 
-def same_texts(case: Case, said: dict[str, Any]) -> int:
+def same_texts(case: Case, output: dict[str, Any]) -> int:
     """How many of a session's greedy texts are the target's."""
     exact = Reference(case.plain)
     texts = (exact.greedy(prompt, case.length) for prompt in case.prompts)
-    return sum(a == b for a, b in zip(texts, said["greedy"], strict=True))
+    return sum(a == b for a, b in zip(texts, output["greedy"], strict=True))
 
 
-def judged(case: Case, said: dict[str, Any], file: Path, exact_texts: bool = True) -> str:
+def judged(case: Case, output: dict[str, Any], file: Path, exact_texts: bool = True) -> str:
     """A case's session: greedy texts and their drafts, the joint of the first tokens with its control, and waits.
 
     One without samples is judged by the rest.  file: of the drafts.
     """
-    same, asked = same_texts(case, said), case.prompts
+    same, asked = same_texts(case, output), case.prompts
     expected, recorded = drafts_of(file, case, loop_of(case))
     alike = (expected & recorded).total() / expected.total()
     honest, misstated, drawn = 1.0, 0.0, "nothing sampled"
     if case.samples:
-        honest, misstated = p_of(case, said["samples"]), p_of(case, said["misstated"])
+        honest, misstated = p_of(case, output["samples"]), p_of(case, output["misstated"])
         drawn = f"p = {honest:.2g}, misstated {misstated:.0e}"
-    accepted = f"{said['accepted']:.0f} of {said['drafted']:.0f} drafts accepted"
+    accepted = f"{output['accepted']:.0f} of {output['drafted']:.0f} drafts accepted"
     found = f"{same} of {len(asked)} greedy texts, {alike:.0%} of their drafts the plain loop's, {drawn}, {accepted}"
-    waits = said["waits"]
+    waits = output["waits"]
     if waits:
         found += f", waits in {', '.join(waits)}"
     assert (same == len(asked) and alike >= ALIKE) or not exact_texts, found
-    assert honest > REJECT_BELOW > misstated and said["accepted"] > 0 and not waits, found
+    assert honest > REJECT_BELOW > misstated and output["accepted"] > 0 and not waits, found
     return found
 
 
@@ -94,7 +94,7 @@ def graphs_and_eager(run: Run) -> str:
     """Row: what ships, with vLLM's default ``max_num_seqs``: the same greedy texts with graphs and without them."""
     shipped = Models(run.paths.weights / "byte-target", run.paths.weights / "byte-mtpc-hmm-n8", 7)
     asked, expected = [*PROMPTS, PROMPTS[0] * 5], Reference(shipped.target)
-    texts, told = [expected.greedy(prompt, LENGTH) for prompt in asked], []
+    texts, findings = [expected.greedy(prompt, LENGTH) for prompt in asked], []
     for name, graphs in (("graphs", True), ("eager", False)):
         more = (
             *arguments(run, graphs, compiled=True),
@@ -103,13 +103,13 @@ def graphs_and_eager(run: Run) -> str:
             "--max-num-seqs",
             "0" if run.on_gpu else "8",
         )
-        said = session(shipped, asked, *more, variables=environment(run))
-        same = sum(a == b for a, b in zip(texts, said["greedy"], strict=True))
-        memory = "".join(f", {size} {what}" for what, size in said["memory"].items())
-        told.append(f"{name}: {same} of {len(asked)} texts, {said['accepted']:.0f} accepted{memory}")
-        assert same == len(asked) or not exactly(run), told
-        assert said["accepted"] > 0 and not said["waits"], f"{told}, waits in {said['waits']}"
-    return "; ".join(told)
+        output = session(shipped, asked, *more, variables=environment(run))
+        same = sum(a == b for a, b in zip(texts, output["greedy"], strict=True))
+        memory = "".join(f", {size} {what}" for what, size in output["memory"].items())
+        findings.append(f"{name}: {same} of {len(asked)} texts, {output['accepted']:.0f} accepted{memory}")
+        assert same == len(asked) or not exactly(run), findings
+        assert output["accepted"] > 0 and not output["waits"], f"{findings}, waits in {output['waits']}"
+    return "; ".join(findings)
 
 
 def without_drafter(run: Run) -> str:
@@ -117,8 +117,8 @@ def without_drafter(run: Run) -> str:
     case = ROWS["mtpc"](run.folder)
     words = ("--plain", "--greedy-length", str(case.length), "--temperature", str(SAMPLING.temperature))
     samples = ("--samples", str(SAMPLES)) if run.on_gpu else ()
-    said = session(case.models, case.prompts, *words, *samples, *arguments(run), variables=environment(run))
-    same, honest = same_texts(case, said), p_of(case, said["samples"]) if samples else 1.0
+    output = session(case.models, case.prompts, *words, *samples, *arguments(run), variables=environment(run))
+    same, honest = same_texts(case, output), p_of(case, output["samples"]) if samples else 1.0
     found = f"{same} of {len(case.prompts)} greedy texts, " + (f"p = {honest:.2g}" if samples else "nothing sampled")
     assert (same == len(case.prompts) or not exactly(run)) and honest > REJECT_BELOW, found
     return found
@@ -133,7 +133,7 @@ def case_row(name: str, invariant: bool = False) -> Callable[[Run], str]:
     def row(run: Run) -> str:
         case, file = ROWS[name](run.folder)._replace(samples=SAMPLES if run.on_gpu else 0), run.folder / "drafts"
         variables = {**environment(run), **(INVARIANT if invariant else {})}
-        said = said_by(case, run.folder, "--record", str(file), *arguments(run), variables=variables)
-        return judged(case, said, file, exactly(run))
+        output = run_case(case, run.folder, "--record", str(file), *arguments(run), variables=variables)
+        return judged(case, output, file, exactly(run))
 
     return row

@@ -72,10 +72,10 @@ def tried(name: str, run: Run) -> Found:
         return Found(Held.NO, f"{missing.name} is not installed in the environment of {ROWS[name].engine}")
     except Exception as error:
         traceback.print_exc()
-        return Found(Held.NO, f"{type(error).__name__}: {told(error)}")
+        return Found(Held.NO, f"{type(error).__name__}: {error_line(error)}")
 
 
-def told(error: Exception) -> str:
+def error_line(error: Exception) -> str:
     """Its line for a table: of a log that it quotes, the last one that names an error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return next((line for line in reversed(lines) if "Error" in line), first_line(error))

@@ -1,4 +1,4 @@
-"""The cards where there is no GPU: what their rows compute, how they are run and told, and all of them in miniature."""
+"""The cards where there is no GPU: what their rows compute, how they run and report, and all of them in miniature."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def test_cards_have_time_for_their_first_rows() -> None:
 
 def test_the_list_names_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert runner.main(["--list"]) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for card in CARDS:
-        assert card.question in told
+        assert card.question in output
     for name, asked in ROWS.items():
-        assert any(line.split()[:2] == [name, f"{asked.expected:.0f}"] for line in told.splitlines())
+        assert any(line.split()[:2] == [name, f"{asked.expected:.0f}"] for line in output.splitlines())
 
 
 def broken(run: Run) -> str:

@@ -30,7 +30,7 @@ class Waits:
     def __enter__(self) -> None:
         if self.counting:
             self.recorded = warnings.catch_warnings(record=True)
-            self.told = self.recorded.__enter__()
+            self.warnings = self.recorded.__enter__()
             warnings.simplefilter("always")
             torch.cuda.set_sync_debug_mode("warn")
 
@@ -40,5 +40,6 @@ class Waits:
         if self.counting:
             torch.cuda.set_sync_debug_mode("default")
             self.recorded.__exit__(kind, error, trace)
-            lines = {f"{told.filename}:{told.lineno}" for told in self.told if "synchroniz" in str(told.message)}
+            waits = (warning for warning in self.warnings if "synchroniz" in str(warning.message))
+            lines = {f"{warning.filename}:{warning.lineno}" for warning in waits}
             self.found += sorted(line for line in lines if line.startswith(OURS) and line not in self.found)

@@ -42,7 +42,7 @@ class Warm:
         with suppress(BrokenPipeError):
             process.stdin.write(f"{name} {run.save()}\n".encode())
         try:
-            code = self._said(process, run.seconds)
+            code = self._read_exit_code(process, run.seconds)
         except BaseException:
             self._end_row(process)
             raise
@@ -71,7 +71,7 @@ class Warm:
         return self._process
 
     @staticmethod
-    def _said(process: subprocess.Popen[bytes], seconds: float) -> str | None:
+    def _read_exit_code(process: subprocess.Popen[bytes], seconds: float) -> str | None:
         """A row's exit code; empty where the process has ended, None where neither has happened in time."""
         assert process.stdout is not None
         ready, _, _ = select.select([process.stdout], [], [], seconds)
@@ -85,7 +85,7 @@ class Warm:
             for row in psutil.Process(process.pid).children():
                 with suppress(ProcessLookupError):
                     os.killpg(row.pid, signal.SIGTERM)
-        if self._said(process, PATIENCE) is None:  # no row, or one that does not end
+        if self._read_exit_code(process, PATIENCE) is None:  # no row, or one that does not end
             self.close()
         for each in started:
             with suppress(psutil.NoSuchProcess):

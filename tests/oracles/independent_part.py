@@ -17,7 +17,7 @@ silu = torch.nn.functional.silu
 class ParallelOracle:
     """The law of the tokens after those of the autoregressive part, for a vocabulary and a window that are tiny.
 
-    weights: by their names in the window.  serial: whose projection, norm and output head it shares.
+    weights: by their names in the window.  autoregressive: whose projection, norm and output head it shares.
     """
 
     def __init__(self, config: ParallelConfig, weights: dict[str, Tensor], autoregressive: DraftLayersOracle) -> None:

@@ -1,4 +1,4 @@
-"""Random trees of drafts, told in EAGLE's way, and what follows from their parents by walking."""
+"""Random draft trees in EAGLE's form, and what follows from their parents by walking."""
 
 from __future__ import annotations
 

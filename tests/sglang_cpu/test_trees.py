@@ -107,8 +107,8 @@ def test_greedy_verification_takes_the_way_that_the_target_goes(seed: int, steps
         assert counts[row] == len(way) - 1
         numbers = [row * nodes + node for node in way]
         assert accepted[row].tolist() == numbers + [-1] * (steps + 1 - len(way))
-        said = [target[row][node] if node in way else -1 for node in range(nodes)]
-        assert predicts[row * nodes : (row + 1) * nodes].tolist() == said
+        expected = [target[row][node] if node in way else -1 for node in range(nodes)]
+        assert predicts[row * nodes : (row + 1) * nodes].tolist() == expected
 
 
 def follow(tree: Tree, tokens: list[int], target: list[int], steps: int) -> list[int]:

@@ -26,12 +26,12 @@ def begun(lengths: Any, chosen: ChosenLength) -> tuple[Any, Any]:
 @pytest.mark.parametrize("length", [0, 6])
 def test_a_tree_is_whole_or_not_there(length: int) -> None:
     lengths: Any = Texts()
-    laps, told, tree = list[str](), list[int](), Draft(torch.ones(ROWS, 6, dtype=torch.int64), None)
-    lengths.controller.drafted_trees = told.append
+    laps, reported, tree = list[str](), list[int](), Draft(torch.ones(ROWS, 6, dtype=torch.int64), None)
+    lengths.controller.drafted_trees = reported.append
     batch, step = begun(lengths, ChosenLength(length, length))
     found = AdaptiveTree(lengths, lambda batch, step: tree, laps.append, VOCAB)(batch, step)
     assert found.tokens.shape == (ROWS, length)
-    assert (told, laps) == ([6] if length else [], ["lengths"])
+    assert (reported, laps) == ([6] if length else [], ["lengths"])
 
 
 @pytest.mark.parametrize(

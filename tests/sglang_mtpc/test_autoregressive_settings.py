@@ -53,9 +53,9 @@ def test_what_is_left_open_is_completed(target: Path, fastmtp: Path, tmp_path: P
     assert longer.speculative_num_steps == 6
 
 
-@pytest.mark.parametrize("said", [(), ("--speculative-draft-model-quantization", "unquant")], ids=["", "said"])
-def test_a_quantised_targets_drafter_is_not_quantised(target: Path, fastmtp: Path, said: tuple[str, ...]) -> None:
-    found = resolved(target, PATH, str(fastmtp), "--quantization", "fp8", *said, algorithm="FASTMTP")
+@pytest.mark.parametrize("arguments", [(), ("--speculative-draft-model-quantization", "unquant")], ids=["", "unquant"])
+def test_a_quantised_targets_drafter_is_not_quantised(target: Path, fastmtp: Path, arguments: tuple[str, ...]) -> None:
+    found = resolved(target, PATH, str(fastmtp), "--quantization", "fp8", *arguments, algorithm="FASTMTP")
     assert found.quantization == "fp8"
     assert found.speculative_draft_model_quantization is None
 
@@ -226,7 +226,7 @@ def test_copying(target: Path, fastmtp: Path, tmp_path: Path) -> None:
     refused("but with prompt lookup it must be 1", target, *synchronous, *tree, algorithm="FASTMTP")
 
 
-def test_lengths_that_pay(target: Path, fastmtp: Path) -> None:
+def test_adaptive_draft_lengths(target: Path, fastmtp: Path) -> None:
     given = (PATH, str(fastmtp), "--disable-overlap-schedule", "--speculative-token-map")
     cost = '{"verifying":[[2,1.0],[64,3.0]]}'
     found = resolved(target, *given, f"?copy=true&step_cost={cost}", algorithm="FASTMTP")

@@ -121,7 +121,7 @@ def copying_worker(lengths: Texts, steps: int, parallel: Any = None, first: torc
 
 @pytest.mark.parametrize("mode", ["greedy", "mixed", "sampled"])
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_serial_part_drafts_from_the_mixture(
+def test_an_autoregressive_part_drafts_from_the_mixture(
     mode: str, waits: bool, monkeypatch: pytest.MonkeyPatch, verified: list[Draft]
 ) -> None:
     """The first draft is drawn from what is stated of it, the loop mixes the rest, and what follows them is certain."""
@@ -179,7 +179,7 @@ def test_a_serial_part_drafts_from_the_mixture(
         assert (counts - expected[kind]).abs().max() < 4 * (0.25 / len(drawn)) ** 0.5
 
 
-def test_a_window_reads_the_states_of_every_serial_step(monkeypatch: pytest.MonkeyPatch, verified: list[Draft]) -> None:
+def test_a_window_reads_the_states_of_every_draft_step(monkeypatch: pytest.MonkeyPatch, verified: list[Draft]) -> None:
     """The target's and the first step's, kept from the step before, and those of the passes of SGLang's loop."""
     rows, size, seen = 3, 4, []
     states = torch.randn(rows, 2, size)

@@ -93,16 +93,16 @@ def test_the_text_goes_on_as_before() -> None:
 
 
 def test_what_was_said_is_learned_from() -> None:
-    """Chances are those of `CopyRequest`, told of the same text in the same parts."""
+    """Chances are those of `CopyRequest` after the same text in the same parts."""
     made, one, plain = worker_lengths(), request([1, 2, 1]), CopyRequest(TABLE, [1, 2, 1])
-    for said in ([2, 1, 2], [1], [5], [1, 2, 7], []):
+    for emitted in ([2, 1, 2], [1], [5], [1, 2, 7], []):
         expected = plain.propose(4)
         made.begin([one])
         tokens, chances = made.copied(4)
         assert tokens[0].tolist() == expected.tokens
         assert torch.equal(chances[0], torch.tensor([mixture_weight(chance) for chance in expected.chances]))
-        one.output_ids.extend(said)
-        plain.append(said)
+        one.output_ids.extend(emitted)
+        plain.append(emitted)
 
 
 def test_a_request_that_is_gone_is_forgotten() -> None:
@@ -187,8 +187,8 @@ def test_copies_alone_are_drafted_where_the_drafter_is_not_worth_its_time(rows: 
 
 
 def test_steps_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[Any] = []
-    monkeypatch.setattr("sglang_mtpc.served.announce_cost", said.append)
+    announced: list[Any] = []
+    monkeypatch.setattr("sglang_mtpc.served.announce_cost", announced.append)
     monkeypatch.setattr("sglang_mtpc.draft_lengths.seconds_of_first_rank", lambda seconds: 1.0)
     made, calls = worker_lengths(3, 3, COST), list[int]()
     made.time_steps(calls.append, lambda requests: calls.append(requests), 4)
@@ -196,4 +196,4 @@ def test_steps_are_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made.times_steps = True
     made.time_steps(calls.append, lambda requests: calls.append(requests), 4)
     assert made.controller.cost.drafting == ((1, 1.0), (4, 1.0))
-    assert said == [made.controller.cost] and calls
+    assert announced == [made.controller.cost] and calls

@@ -68,8 +68,8 @@ def test_other_drafts_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> None
         built = built_of(Draft(tokens, probs))  # type: ignore[arg-type]
         keep_limits(built, requests()[:2], is_chain)
         assert (built.draft_token.view(2, -1)[:, 1:] == 1).all()
-    said = "'max_draft_tokens' of requests is ignored: a draft tree has a fixed number of nodes."
-    assert caplog.messages == [said]
+    message = "'max_draft_tokens' of requests is ignored: a draft tree has a fixed number of nodes."
+    assert caplog.messages == [message]
 
 
 @pytest.mark.parametrize(("children", "expected"), [(1, 0), (2, 4)])

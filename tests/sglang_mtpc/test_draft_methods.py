@@ -1,4 +1,4 @@
-"""Drafters of any method: what SGLang is told follows from their parts, and each wrong setting is one sentence."""
+"""Drafters of any method: SGLang's settings follow from their parts, and each wrong setting is one sentence."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_with_a_text_part_steps_do_not_overlap(echo: Path, drafter: Path) -> Non
 
 
 @pytest.mark.parametrize(("steps", "fine"), [(1, True), (2, True), (3, False)])
-def test_trees_of_both_parts_begin_with_two_serial_steps_at_most(
+def test_trees_of_both_parts_begin_with_two_draft_steps_at_most(
     target: Path, tmp_path: Path, steps: int, fine: bool
 ) -> None:
     folder = make_gumiho(tmp_path / "gumiho", target, {"positions": 2, "blocks": 0}, steps=steps)

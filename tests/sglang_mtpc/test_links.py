@@ -94,7 +94,7 @@ def test_trees(nodes: int, children: int) -> None:
         assert (positions[row] - LENGTHS[row]).tolist() == [len(path) - 1 for path in seen]
 
 
-def test_a_path_borrows_beside_children_of_its_own() -> None:
+def test_a_path_borrows_in_addition_to_children_of_its_own() -> None:
     """Where fewer can be borrowed than asked for, a path may go on with all of its children and a borrowed node."""
     parents = torch.tensor([[-1, -1, 0, 1, 1, 0]])
     tree = borrow_nodes(TreeDraft(torch.arange(6)[None], parents, -torch.arange(1.0, 7.0)[None]), 3)

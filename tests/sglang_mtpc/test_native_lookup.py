@@ -67,7 +67,7 @@ def test_every_draft_token_comes_from_the_mixture(mode: Mode, tmp_path: Path) ->
         assert torch.equal(runner.forward(passes, option="passed on").logits_output.next_token_logits, logits)
 
 
-def test_a_step_is_longer_where_copies_pay(tmp_path: Path) -> None:
+def test_a_draft_is_longer_where_copies_give_a_speedup(tmp_path: Path) -> None:
     """One request that repeats itself; another one that does not makes the same tokens too dear."""
     cost = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (9, 1.2), (20, 3.0)), drafting=((1, 0.0),))
     lookup = NativePromptLookup(tmp_path, DRAFTS, 8, cost, REQUESTS, 7, torch.device("cpu"), 99)

@@ -83,7 +83,7 @@ def test_a_window_drafts_through_the_targets_head_by_language(
     group = SimpleNamespace(all_gather=lambda tensor, dim=-1: tensor)
     monkeypatch.setattr(ranks, "get_parallel", lambda: SimpleNamespace(tp_rank=0, tp_size=1, tp_group=group))
     announced: list[Any] = []
-    monkeypatch.setattr(served, "announce", lambda *said: announced.append(said))
+    monkeypatch.setattr(served, "announce", lambda *arguments: announced.append(arguments))
     plain = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32)
     model = SimpleNamespace(hidden_size=64, vocab_size=258, dtype=torch.float32, model_path=str(target))
     made: Any = ParallelWorker.__new__(ParallelWorker)

@@ -95,8 +95,8 @@ def step(requests: list[Request], outputs: list[list[int]], drafts: list[list[in
     output = SimpleNamespace(next_token_logits=logits.flatten(0, 1))
     predicted, lengths, nodes = verify.sample_and_verify(original, given, batch, output)
     assert seen == [(None, None)]
-    for row, said in enumerate(outputs):
-        said += predicted[nodes[row, : lengths[row]].long()].tolist()
+    for row, emitted in enumerate(outputs):
+        emitted += predicted[nodes[row, : lengths[row]].long()].tolist()
 
 
 @pytest.fixture(params=LATE)
@@ -120,7 +120,7 @@ def test_texts_are_those_without_drafts(links: list[int], late: bool) -> None:
     assert len(set(map(tuple, expected))) == len(ASKED), "the penalties change every text"
     outputs, steps = [text[:1] for text in expected], 0
     while min(map(len, outputs)) < 36:
-        right = [(text[len(said) :] + [0] * 5)[: len(links)] for text, said in zip(expected, outputs, strict=True)]
+        right = [(text[len(output) :] + [0] * 5)[: len(links)] for text, output in zip(expected, outputs, strict=True)]
         mixed = torch.rand(len(right), len(links), generator=generator) < 0.7
         other = torch.randint(V, mixed.shape, generator=generator)
         order = list(range(len(requests)))
@@ -132,8 +132,8 @@ def test_texts_are_those_without_drafts(links: list[int], late: bool) -> None:
             request.output_ids = output[:-2] if late else list(output)  # with overlap the host knows less
         steps += 1
     assert steps < 30, "drafts were accepted"
-    for said, text in zip(outputs, expected, strict=True):
-        assert said[:36] == text[:36]
+    for output, text in zip(outputs, expected, strict=True):
+        assert output[:36] == text[:36]
 
 
 def test_after_a_retraction_counting_begins_anew(late: bool) -> None:

@@ -20,7 +20,7 @@ def test_the_log_says_how_drafts_are_made(
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(served, "folder", lambda: str(drafter))
     monkeypatch.setattr(served, "get_schedule", lambda: SimpleNamespace(max_running_requests=0))
-    for rank, copies, adapts, children, said in (
+    for rank, copies, adapts, children, expected in (
         (0, True, True, 1, ("prompt lookup", "adaptive draft length")),
         (0, False, False, 2, ("trees of 7 nodes", "fixed draft length")),
         (1, True, True, 1, ()),
@@ -32,9 +32,9 @@ def test_the_log_says_how_drafts_are_made(
         monkeypatch.setattr(served, "shape", lambda children=children: DraftShape(7, children, 7))
         monkeypatch.setattr(served, "drafter_shape", lambda children=children: DraftShape(7, children, 7))
         served.announce(None, 0)
-        assert len(caplog.messages) == bool(said)
+        assert len(caplog.messages) == bool(expected)
         for piece in ("prompt lookup", "adaptive draft length", "trees of 7 nodes", "fixed draft length"):
-            assert (piece in caplog.text) == (piece in said)
+            assert (piece in caplog.text) == (piece in expected)
 
 
 def test_the_log_names_the_memory_of_a_text_part(

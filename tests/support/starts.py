@@ -68,7 +68,7 @@ def attempt(module: str, arguments: Sequence[str]) -> Start:
 
 
 def run(module: str, arguments: Sequence[str]) -> int:
-    """As Python runs a module: the exit code, with what is raised told by the hook for that."""
+    """Run a module as Python does and return the exit code; `sys.excepthook` prints what is raised."""
     sys.argv, code = [module, *arguments], 0
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -53,17 +53,17 @@ class TableModel:
         """Continuations of a text, [count, length]."""
         if self.fault == "frozen noise" and sampling.temperature:
             noise = np.random.default_rng(1)
-        said = np.zeros((count, 2 + length + DRAFTS + 1), dtype=int)  # with the last two tokens of the text
-        said[:, :2] = text[-2:]
+        emitted = np.zeros((count, 2 + length + DRAFTS + 1), dtype=int)  # with the last two tokens of the text
+        emitted[:, :2] = text[-2:]
         ends = np.full(count, 3)  # the first token is the target's own
-        said[:, 2] = draw(self.probs(said[:, 0], said[:, 1], sampling), noise)
+        emitted[:, 2] = draw(self.probs(emitted[:, 0], emitted[:, 1], sampling), noise)
         while (ends < 2 + length).any():
             rows = np.flatnonzero(ends < 2 + length)
-            tokens, numbers = self.step(said[rows, ends[rows] - 2], said[rows, ends[rows] - 1], sampling, noise)
+            tokens, numbers = self.step(emitted[rows, ends[rows] - 2], emitted[rows, ends[rows] - 1], sampling, noise)
             for row, new, number in zip(rows, tokens, numbers, strict=True):
-                said[row, ends[row] : ends[row] + number] = new[:number]
+                emitted[row, ends[row] : ends[row] + number] = new[:number]
             ends[rows] += numbers
-        return said[:, 2 : 2 + length]
+        return emitted[:, 2 : 2 + length]
 
     def step(self, before: Rows, last: Rows, sampling: Sampling, noise: np.random.Generator) -> tuple[Rows, Rows]:
         """Return the emitted tokens of one decoding step, [B, DRAFTS + 1], and how many of them count, [B]."""
@@ -82,9 +82,9 @@ class TableModel:
         rows, tokens, numbers = np.arange(len(last)), [], np.ones(len(last), dtype=int)
         alive = np.ones(len(last), dtype=bool)
         for i in range(DRAFTS):
-            token, own, said = context[i + 2], p[i], stated[i]
-            accepted = noise.random(len(last)) * said[rows, token] < own[rows, token]
-            rest = np.maximum(own - said, 0)
+            token, own, draft_probs = context[i + 2], p[i], stated[i]
+            accepted = noise.random(len(last)) * draft_probs[rows, token] < own[rows, token]
+            rest = np.maximum(own - draft_probs, 0)
             empty = rest.sum(1) == 0
             rest[empty] = own[empty]
             tokens.append(np.where(accepted, token, draw(rest / rest.sum(1, keepdims=True), noise)))

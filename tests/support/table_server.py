@@ -52,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
     """Answers the routes that `mtpc prove` asks for."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else a second packet waits until the client has told of the first
+    disable_nagle_algorithm = True  # else a second packet waits until the client has acknowledged the first
     model: SpeculatingModel
     noise: np.random.Generator
     lock: threading.Lock

@@ -87,7 +87,7 @@ def test_wrong_settings(target: Path, fastmtp: Path, settings: dict[str, Any], m
 
 
 @pytest.mark.parametrize("copies", [False, True])
-def test_batches_of_a_drafter_without_a_serial_part_are_padded(target: Path, drafter: Path, copies: bool) -> None:
+def test_batches_without_an_autoregressive_part_are_padded(target: Path, drafter: Path, copies: bool) -> None:
     message = refused(target, drafter, {"mtpc": {"copy": copies}}, disable_padded_drafter_batch=True)
     assert "disable_padded_drafter_batch is True, but with this drafter it must be False" in message
 

@@ -71,7 +71,7 @@ def test_a_module_with_a_wrong_line_is_left_as_it_is(
     assert VERSIONS in caplog.text
 
 
-ASKED_FOR = {  # what asks for a patch of this group, as `integration_points.problems` is told
+ASKED_FOR = {  # arguments of `integration_points.problems` that need a patch of this group
     integration_points.START: {},
     integration_points.V1: {},
     integration_points.V2: {},
@@ -99,7 +99,7 @@ def test_who_asks_for_a_patch_that_is_left_out_is_refused(monkeypatch: pytest.Mo
     assert left_out
 
 
-def test_on_other_devices_nothing_of_a_cpu_is_mended_or_missed(
+def test_on_other_devices_patches_for_cpus_are_neither_applied_nor_missed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(integration_points, "TABLE", [WRONG._replace(group=integration_points.V1_CPU)])

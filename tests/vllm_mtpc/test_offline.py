@@ -54,14 +54,14 @@ class Answering:
 
     def step(self) -> list[Any]:
         """As of vLLM's engine."""
-        said = []
+        outputs = []
         for name, text in list(self.left.items()):
             delta = SimpleNamespace(text=text[0].upper(), token_ids=[ord(text[0])])
-            said.append(SimpleNamespace(request_id=name, outputs=[delta], finished=len(text) == 1))
+            outputs.append(SimpleNamespace(request_id=name, outputs=[delta], finished=len(text) == 1))
             self.left[name] = text[1:]
             if len(text) == 1:
                 del self.left[name]
-        return said
+        return outputs
 
 
 def test_the_loop_answers_with_what_is_finished_and_lets_others_have_the_engine() -> None:

@@ -1,4 +1,4 @@
-"""A drafter that reads a state between the target's layers, and what vLLM is told for it."""
+"""A drafter that reads a state between the target's layers, and its configuration in vLLM."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_target_that_does_not_hand_it_over_is_refused(between: Path) -> None:
 
 @pytest.mark.parametrize("architecture", ["EagleBetweenForCausalLM", "EagleLlamaForCausalLM", None])
 def test_the_second_runner_knows_before_it_loads(between: Path, architecture: str | None) -> None:
-    """That the target is to hand it over; of other drafters it is told nothing."""
+    """Its target hands over the state; for other drafters nothing changes."""
 
     class GPUModelRunner:
         use_aux_hidden_state_outputs = False

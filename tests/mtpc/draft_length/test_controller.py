@@ -55,7 +55,7 @@ def test_the_drafter_drafts_where_nothing_is_copied_and_where_it_brings_more_tha
     assert batch_of(NEW, cost=line(1.0)).plan(8) == 0
 
 
-def test_a_serial_part_drafts_as_many_tokens_as_pay() -> None:
+def test_an_autoregressive_part_drafts_as_many_tokens_as_give_a_speedup() -> None:
     """Of its three passes each takes as long; the window of another drafter drafts all of its tokens or none."""
     for draft, pay, pay_at_once in ((0.03, 3, 3), (1.0, 1, 3), (2.1, 0, 0)):
         cost = line(0.02, draft)

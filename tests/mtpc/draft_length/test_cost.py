@@ -87,14 +87,14 @@ def test_a_slow_machine_times_what_is_needed_once() -> None:
 def test_ranks_call_as_often_as_the_first_one_says() -> None:
     """Whatever their own clocks say."""
     slow, fast = Machine(40.0), Machine(0.01)
-    told: list[float] = []
+    measured: list[float] = []
 
     def tell(seconds: float) -> float:
-        told.append(seconds)
+        measured.append(seconds)
         return seconds
 
     first = measure_costs(slow.step, slow.draft, 64, 16, None, tell, slow)
-    second = measure_costs(fast.step, fast.draft, 64, 16, None, lambda _: told.pop(0), fast)
+    second = measure_costs(fast.step, fast.draft, 64, 16, None, lambda _: measured.pop(0), fast)
     assert first == second
     assert slow.calls == fast.calls
 

@@ -30,8 +30,8 @@ def test_a_wrong_limit_is_ignored_with_a_word(caplog: pytest.LogCaptureFixture) 
     for number, wrong in enumerate(("2", -1, 1e9, 2.0, True, [2], {"a": 1}), start=1):
         assert draft_limit({MAX_DRAFT_TOKENS: wrong}) == MAX_DRAFTS
         assert len(caplog.records) == number
-    said = "A request's 'max_draft_tokens' is ignored: it must be a whole number, 0 or more, not -1."
-    assert caplog.messages[1] == said
+    message = "A request's 'max_draft_tokens' is ignored: it must be a whole number, 0 or more, not -1."
+    assert caplog.messages[1] == message
 
 
 def test_a_limit_that_cannot_be_kept_is_said_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -33,12 +33,12 @@ def test_where_one_length_is_common_copies_alone_are_a_way_as_well() -> None:
 
 def test_copies_say_nothing_of_the_drafter() -> None:
     """Neither accepted nor rejected copies change the request's acceptance rate; the drafter's own tokens do."""
-    for own, said, higher in ((0, [4, 5, 6, 7], None), (0, [9], None), (2, [4, 5, 6, 7], True), (2, [9], False)):
+    for own, emitted, higher in ((0, [4, 5, 6, 7], None), (0, [9], None), (2, [4, 5, 6, 7], True), (2, [9], False)):
         batch = batch_of(LOOP)
         batch.drafted([[4, 5, 6, 7]], own)
         (request,) = batch.requests.values()
         before = request.rate
-        request.observe(said)
+        request.observe(emitted)
         assert request.rate == before if higher is None else (request.rate > before) == higher
 
 

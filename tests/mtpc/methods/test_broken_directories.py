@@ -214,7 +214,7 @@ def test_what_is_broken_was_good(name: str, tmp_path: Path) -> None:
     assert method(name).read_config(tmp_path).hidden_size == SIZE
 
 
-def test_what_is_broken_beside_was_good(tmp_path: Path) -> None:
+def test_other_files_were_good_before_they_were_broken(tmp_path: Path) -> None:
     (tmp_path / CHECKPOINT_FILE).write_text(json.dumps(VOCABULARY))
     (tmp_path / FILE).write_text(json.dumps(CHANCES))
     assert rankings_of(tmp_path).cut("en", None).tolist() == [0, 1, 3]

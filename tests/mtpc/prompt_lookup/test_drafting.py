@@ -75,7 +75,7 @@ def test_greedy_rows_take_the_most_probable_token_of_what_is_stated(circuit: str
 
 @pytest.mark.parametrize("ids", [None, [7, 2, 19, 11]], ids=["whole", "a draft vocabulary"])
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_a_serial_part_mixes_what_is_copied_into_every_step(ids: list[int] | None, temperature: float) -> None:
+def test_an_autoregressive_part_mixes_what_is_copied_into_every_step(ids: list[int] | None, temperature: float) -> None:
     target = make_target("llama")
     drafter, whole = make_fastmtp(target), SharedHead.of(target)
     head = whole if ids is None else whole.restricted(torch.tensor(ids))

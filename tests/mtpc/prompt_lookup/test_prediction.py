@@ -86,7 +86,7 @@ def test_an_output_that_differs_is_found_again() -> None:
     assert drafts(made, "a", PROMPT, OUTPUT[10:12], predicted)[:3] == OUTPUT[12:15]
 
 
-def test_beside_earlier_outputs_of_a_tenant() -> None:
+def test_in_addition_to_earlier_outputs_of_a_tenant() -> None:
     """No copy goes from one of these texts into another."""
     made, predicted = lengths(OutputStore(100)), [*PROMPT[-CONTEXT:], *OUTPUT]
     made.begin()

@@ -31,19 +31,19 @@ class Batch:
         self.texts[slot, : len(text)] = torch.tensor(text)
         self.lengths[slot] = len(text)
 
-    def step(self, said: dict[int, list[int]], padded: int = 0) -> torch.Tensor:
+    def step(self, emitted: dict[int, list[int]], padded: int = 0) -> torch.Tensor:
         """Run one step of these slots in this order, and return the proposed tokens [B, K].
 
         A slot without new tokens gets no draft.
         """
-        for slot, tokens in said.items():
+        for slot, tokens in emitted.items():
             start = int(self.lengths[slot])
             self.texts[slot, start : start + len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
             self.lengths[slot] += len(tokens)
-        slots = torch.tensor([*said, *[-1] * padded])
-        counts = torch.tensor([*map(len, said.values()), *[7] * padded], dtype=torch.int32)
+        slots = torch.tensor([*emitted, *[-1] * padded])
+        counts = torch.tensor([*map(len, emitted.values()), *[7] * padded], dtype=torch.int32)
         found = self.device.propose(self.texts, self.lengths, slots, counts)
-        for row, (slot, tokens) in enumerate(said.items()):
+        for row, (slot, tokens) in enumerate(emitted.items()):
             if not tokens:
                 assert not found.chances[row].any() and not found.tokens[row].any()
                 continue
@@ -66,23 +66,23 @@ def test_as_on_the_host(table: tuple[float, ...], seed: int) -> None:
             if slot not in batch.host or chance.random() < 0.05:  # a new request
                 batch.begin(slot, [chance.randrange(3) for _ in range(chance.randrange(1, 20))])
                 proposed.pop(slot, None)
-        said = {}
+        emitted = {}
         for slot in chance.sample(range(SLOTS), chance.randint(1, SLOTS)):
             new = [chance.randrange(3) for _ in range(chance.randint(1, DRAFTS + 1))]
             right = chance.randint(0, DRAFTS) if slot in proposed else 0
-            said[slot] = (proposed.get(slot, [])[:right] + new)[: DRAFTS + 1]
-        tokens = batch.step(said, padded=chance.randrange(3))
-        proposed |= {slot: tokens[row].tolist() for row, slot in enumerate(said)}
+            emitted[slot] = (proposed.get(slot, [])[:right] + new)[: DRAFTS + 1]
+        tokens = batch.step(emitted, padded=chance.randrange(3))
+        proposed |= {slot: tokens[row].tolist() for row, slot in enumerate(emitted)}
 
 
-@pytest.mark.parametrize("said", [[2, 2, 2, 2], [2, 0], [0]])
+@pytest.mark.parametrize("emitted", [[2, 2, 2, 2], [2, 0], [0]])
 @pytest.mark.parametrize("shift", [MAX_OFFSET, -MAX_OFFSET])
-def test_a_shift_goes_only_so_far(shift: float, said: list[int]) -> None:
+def test_a_shift_goes_only_so_far(shift: float, emitted: list[int]) -> None:
     batch = Batch(CopyTable((0.5,)))
     batch.begin(1, [2, 2, 2])
     batch.device.offsets[1] = batch.host[1].calibration.offset = shift
     batch.step({1: [2]})
-    batch.step({1: said})
+    batch.step({1: emitted})
     assert abs(batch.device.offsets[1].item()) <= MAX_OFFSET
 
 

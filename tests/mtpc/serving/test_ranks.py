@@ -38,17 +38,17 @@ def drafter(folder: Path, weights: bytes = b"weights") -> Path:
 
 def test_whatever_changes_drafts_is_said(tmp_path: Path) -> None:
     folder = drafter(tmp_path / "drafter")
-    said = [drafter_fingerprints(folder, {})]
-    assert said[0]["copying.json of the drafter"] == MISSING
+    fingerprints = [drafter_fingerprints(folder, {})]
+    assert fingerprints[0]["copying.json of the drafter"] == MISSING
     for name in ("config.json", WEIGHTS, "copying.json"):
         (folder / name).write_text("other")
-        said.append(drafter_fingerprints(folder, {}))
+        fingerprints.append(drafter_fingerprints(folder, {}))
     make_vocabulary(folder / "vocabulary.json", 258)
-    said.append(drafter_fingerprints(folder, {}))
-    said.append(drafter_fingerprints(folder, {"vocabulary": str(make_vocabulary(tmp_path / "own.json", 258))}))
-    assert all(one != other for i, one in enumerate(said) for other in said[:i])
-    assert drafter_fingerprints(folder, {"language": "none"}) == said[3]
-    assert drafter_fingerprints(folder.rename(tmp_path / "moved"), {"language": "none"}) == said[3]
+    fingerprints.append(drafter_fingerprints(folder, {}))
+    fingerprints.append(drafter_fingerprints(folder, {"vocabulary": str(make_vocabulary(tmp_path / "own.json", 258))}))
+    assert all(one != other for i, one in enumerate(fingerprints) for other in fingerprints[:i])
+    assert drafter_fingerprints(folder, {"language": "none"}) == fingerprints[3]
+    assert drafter_fingerprints(folder.rename(tmp_path / "moved"), {"language": "none"}) == fingerprints[3]
 
 
 def test_large_files_are_read_in_pieces(tmp_path: Path) -> None:
@@ -78,38 +78,38 @@ def test_ranks_that_differ_are_named() -> None:
 
 
 def speak(rank: int, folder: Path, silent: bool) -> None:
-    """One of two ranks, each with a working directory: it asks twice, and writes down what it is told."""
+    """One of two ranks, each with a working directory: it checks twice, and writes the messages to a file."""
     os.chdir(folder / str(rank))
     dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=2)
     alike.TIMEOUT = timedelta(seconds=2)
-    heard = [] if silent else [str(of_first_rank(dist.group.WORLD, (rank + 0.1, 2.5)))]
+    reports = [] if silent else [str(of_first_rank(dist.group.WORLD, (rank + 0.1, 2.5)))]
     for name in ("same", "drafter") if not (silent and rank) else ():
         try:
             check_ranks(dist.group.WORLD, Path(name), {})
-            heard.append("")
+            reports.append("")
         except MTPCError as error:
-            heard.append(str(error))
+            reports.append(str(error))
             break
-    Path("heard").write_text("\n".join(heard))
+    Path("reports").write_text("\n".join(reports))
 
 
-def heard(folder: Path, silent: bool) -> list[list[str]]:
-    """What both are told."""
+def reports_of_ranks(folder: Path, silent: bool) -> list[list[str]]:
+    """The messages of both ranks."""
     for rank in range(2):
         (folder / str(rank)).mkdir()
         drafter(folder / str(rank) / "same")
         drafter(folder / str(rank) / "drafter", bytes(rank))
     multiprocessing.start_processes(speak, (folder, silent), nprocs=2, start_method="fork")
-    return [(folder / str(rank) / "heard").read_text().split("\n") for rank in range(2)]
+    return [(folder / str(rank) / "reports").read_text().split("\n") for rank in range(2)]
 
 
 def test_all_ranks_are_told(tmp_path: Path) -> None:
-    first, second = heard(tmp_path, silent=False)
+    first, second = reports_of_ranks(tmp_path, silent=False)
     assert first == second
     assert first[0] == "(0.1, 2.5)"
     assert not first[1] and f"{WEIGHTS} of the drafter is" in first[2]
 
 
 def test_a_rank_that_says_nothing_ends_the_others(tmp_path: Path) -> None:
-    first, _ = heard(tmp_path, silent=True)
+    first, _ = reports_of_ranks(tmp_path, silent=True)
     assert first[0].startswith("not all 2 tensor-parallel ranks reported their drafter files in time")

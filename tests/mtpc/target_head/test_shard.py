@@ -98,7 +98,7 @@ def test_all_tokens_are_drafted_through_the_layer_itself() -> None:
     assert torch.equal(logits(states[:1], torch.tensor([2])), apply(layer, states[:1]))
     assert torch.equal(whole_head(shard_of(layer), VOCAB, SINGLE_RANK)(states), apply(layer, states))
     before = len(calls)
-    assert not torch.equal(by_token(states) @ weight.T, states @ weight.T)  # else all this could not be told apart
+    assert not torch.equal(by_token(states) @ weight.T, states @ weight.T)  # else nothing could distinguish the two
     logits(states, torch.tensor([0, 1]))
     assert len(calls) == before
 

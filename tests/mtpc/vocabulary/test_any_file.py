@@ -57,11 +57,11 @@ def drafts_or_sentence(file: Path, head: torch.Tensor) -> None:
     try:
         rankings = read_rankings(file, VOCAB)
     except MTPCError as error:
-        said = str(error)
+        message = str(error)
         rankings = None
     event("refused" if rankings is None else "accepted")
     if rankings is None:
-        assert str(file) in said and "\n" not in said
+        assert str(file) in message and "\n" not in message
         return
     for size in (None, 1, 3, VOCAB):
         try:

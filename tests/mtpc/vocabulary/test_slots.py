@@ -39,17 +39,17 @@ def test_as_on_the_host() -> None:
     languages.tally = SlotTally(NAMES, DRAFTS, torch.device("cpu"))
     for step in range(40):
         slots = torch.tensor([-1, *torch.randperm(3).tolist()])
-        said = torch.randint(DRAFTS + 2, (4,), dtype=torch.int32)
-        rejected = (DRAFTS + 1 - said) * (said > 0)
-        lengths[slots[1:]] += said[1:]
-        languages.read(table, lengths, slots, said, rejected)
+        emitted = torch.randint(DRAFTS + 2, (4,), dtype=torch.int32)
+        rejected = (DRAFTS + 1 - emitted) * (emitted > 0)
+        lengths[slots[1:]] += emitted[1:]
+        languages.read(table, lengths, slots, emitted, rejected)
         tally.count_drafts(
-            (readings[slot].vocabulary, DRAFTS, int(said[row]) - 1)
+            (readings[slot].vocabulary, DRAFTS, int(emitted[row]) - 1)
             for row, slot in enumerate(slots.tolist())
-            if slot >= 0 and said[row] and readings[slot].vocabulary is not None
+            if slot >= 0 and emitted[row] and readings[slot].vocabulary is not None
         )
         for row, slot in enumerate(slots.tolist()[1:], start=1):
-            readings[slot].read(texts[slot][int(lengths[slot] - said[row]) : int(lengths[slot])])
+            readings[slot].read(texts[slot][int(lengths[slot] - emitted[row]) : int(lengths[slot])])
             assert languages.of(slots)[row] == choose_all([readings[slot]], tally)[0], step
             seen.add(readings[slot].vocabulary)
         assert languages.of(slots.flip(0)).tolist()[-1] == readings[slots[-1]].vocabulary
@@ -82,5 +82,5 @@ def test_nothing_asks_for_a_value() -> None:
         languages = SlotLanguages(DETECTOR, 3, DRAFTS, torch.device("cpu"))
         rows = torch.empty(2, dtype=torch.int64)
         languages.tally = SlotTally(NAMES, DRAFTS, torch.device("cpu"))
-        said = rows.int()
-        languages.read(torch.empty(3, 9, dtype=torch.int32), torch.empty(3, dtype=torch.int32), rows, said, said)
+        emitted = rows.int()
+        languages.read(torch.empty(3, 9, dtype=torch.int32), torch.empty(3, dtype=torch.int32), rows, emitted, emitted)

@@ -1,4 +1,4 @@
-"""Tokens of a chat template, told apart from the content of messages."""
+"""Tokens of a chat template, distinguished from the content of messages."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tests.mtpc.lab.chat_folder import END, make_chat_folder
 TEMPLATE = Template(((1, 2, 3), (9, 2), (7,)), special=(0,))
 
 
-def said_of(template: Template, tokens: list[int]) -> list[int]:
+def content_of(template: Template, tokens: list[int]) -> list[int]:
     """What is left of the tokens."""
     text = np.array(tokens, dtype=np.int64)
-    said: list[int] = text[template.content_mask(text)].tolist()
-    return said
+    content: list[int] = text[template.content_mask(text)].tolist()
+    return content
 
 
 @pytest.mark.parametrize(
-    ("tokens", "said"),
+    ("tokens", "content"),
     [
         ([1, 2, 3, 4, 5, 9, 2, 6], [4, 5, 6]),
         ([1, 2, 4, 1, 2, 3, 7, 1, 2, 3], [1, 2, 4]),  # a piece of which a part is there is not
@@ -32,8 +32,8 @@ def said_of(template: Template, tokens: list[int]) -> list[int]:
         ([], []),
     ],
 )
-def test_what_is_said(tokens: list[int], said: list[int]) -> None:
-    assert said_of(TEMPLATE, tokens) == said
+def test_what_is_said(tokens: list[int], content: list[int]) -> None:
+    assert content_of(TEMPLATE, tokens) == content
 
 
 def test_a_conversation(tmp_path: Path) -> None:
@@ -41,9 +41,9 @@ def test_a_conversation(tmp_path: Path) -> None:
     chat = ChatTemplate(tmp_path)
     assert END in template.special
     asked = chat.question("Why?")
-    assert said_of(template, asked) == list(b"Why?")
+    assert content_of(template, asked) == list(b"Why?")
     again = [*asked, *b"So.", *chat.encode("<|endoftext|>\nuser: "), *b"Oh", *chat.encode("<|endoftext|>\nassistant: ")]
-    assert said_of(template, again) == list(b"Why?So.Oh")
+    assert content_of(template, again) == list(b"Why?So.Oh")
 
 
 def test_no_template_and_no_tokenizer(tmp_path: Path) -> None:

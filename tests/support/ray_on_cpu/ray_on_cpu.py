@@ -1,4 +1,4 @@
-"""Lets vLLM take Ray's workers on a CPU, for tests: what Ray is told are GPUs are cores.
+"""Lets vLLM take Ray's workers on a CPU, for tests: Ray counts cores as GPUs.
 
 vLLM asks every worker for its devices before it loads the general plugins, so this is a plugin for its platforms.
 """

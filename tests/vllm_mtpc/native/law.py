@@ -35,7 +35,7 @@ def loop() -> Any:
     return made
 
 
-def said(drafts: Tensor, stated: Tensor, target: Tensor, step: int) -> Tensor:
+def first_emitted(drafts: Tensor, stated: Tensor, target: Tensor, step: int) -> Tensor:
     """The first token of each request after verification, int64 [B]."""
     rows = torch.arange(ROWS)
     each = rows.repeat_interleave(2)
@@ -70,9 +70,9 @@ def main() -> None:
         made.position = step
         drafts = made.propose(batch, None, None, *given, is_profile=True)[:, 0]
         stated = made.draft_logits[:ROWS, :1].clone()
-        honest.append(said(drafts, stated, target, step).tolist())
+        honest.append(first_emitted(drafts, stated, target, step).tolist())
         stated = torch.where(stated.isneginf(), whole[:, None], stated)
-        forgetful.append(said(drafts, stated, target, step).tolist())
+        forgetful.append(first_emitted(drafts, stated, target, step).tolist())
     print(
         json.dumps({"target": (target / HEAT[:, None]).softmax(-1).tolist(), "honest": honest, "forgetful": forgetful})
     )

@@ -93,11 +93,11 @@ def proposer(monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def step(made: Any, said: list[int], temperature: Tensor | None, generators: Any = None) -> list[list[int]]:
+def step(made: Any, emitted: list[int], temperature: Tensor | None, generators: Any = None) -> list[list[int]]:
     """Run one step of the runner, in which the target has emitted a token for each request."""
     requests = made.__dict__.setdefault("requests", requests_of(PROMPTS))
     batch = SimpleNamespace(req_ids=list(PROMPTS), all_greedy=temperature is None)
-    tokens = torch.tensor([[token, -1] for token in said])
+    tokens = torch.tensor([[token, -1] for token in emitted])
     made.prepare_next_token_ids_padded(tokens, requests, batch, torch.zeros(4, dtype=torch.bool))
     sampling = SimpleNamespace(
         temperature=temperature, all_greedy=temperature is None, all_random=False, generators=generators or {}
@@ -106,7 +106,7 @@ def step(made: Any, said: list[int], temperature: Tensor | None, generators: Any
         num_speculative_tokens=DRAFTS,
         target_positions=torch.arange(3),
         target_hidden_states=torch.zeros(3, SIZE),
-        next_token_ids=torch.tensor(said, dtype=torch.int32),
+        next_token_ids=torch.tensor(emitted, dtype=torch.int32),
         token_indices_to_sample=torch.arange(3),
         common_attn_metadata=None,
         sampling_metadata=sampling,
@@ -114,19 +114,20 @@ def step(made: Any, said: list[int], temperature: Tensor | None, generators: Any
     return drafts
 
 
-def copied_after(said: list[int]) -> Copied:
+def copied_after(emitted: list[int]) -> Copied:
     """What the host copies after each prompt and a token."""
-    copies = [CopyRequest(CopyTable(), [*prompt, token]) for prompt, token in zip(PROMPTS.values(), said, strict=True)]
+    texts = [[*prompt, token] for prompt, token in zip(PROMPTS.values(), emitted, strict=True)]
+    copies = [CopyRequest(CopyTable(), text) for text in texts]
     return batch_proposals([copy.propose(DRAFTS) for copy in copies], DRAFTS)
 
 
-SAID = [3, 0, 8]  # after which 1 and 7 are copied
+EMITTED = [3, 0, 8]  # after which 1 and 7 are copied
 
 
 def test_what_is_drafted_and_stated_is_the_mixture(proposer: Any) -> None:
     """At each request's temperature, and again where a request is greedy; tokens that the drafter lacks are copied."""
     made = proposer(adaptive=False)
-    drafts, copied = step(made, SAID, HEAT), copied_after(SAID)
+    drafts, copied = step(made, EMITTED, HEAT), copied_after(EMITTED)
     assert copied.chances.any(1).tolist() == [True, False, True] and made.passes == [DRAFTS]
     copying, stated = Copying.begin(copied), made.take_last_draft_probs()
     for position in range(DRAFTS):
@@ -142,7 +143,7 @@ def test_what_is_drafted_and_stated_is_the_mixture(proposer: Any) -> None:
 def test_greedy_drafts_are_the_most_probable_of_the_mixture(proposer: Any, probabilistic: bool) -> None:
     made = proposer(adaptive=False)
     made._enable_probabilistic_draft_probs = probabilistic
-    drafts, copying = step(made, SAID, None if probabilistic else HEAT), Copying.begin(copied_after(SAID))
+    drafts, copying = step(made, EMITTED, None if probabilistic else HEAT), Copying.begin(copied_after(EMITTED))
     assert made.take_last_draft_probs() is None
     for position in range(DRAFTS):
         own = made.compute_logits(made.states[position]).softmax(-1)
@@ -156,7 +157,7 @@ def test_draws_of_a_seeded_request_are_its_own(proposer: Any) -> None:
     """They repeat, whatever else is drawn."""
 
     def draws() -> list[list[int]]:
-        return step(proposer(adaptive=True), SAID, HEAT, {1: torch.Generator().manual_seed(7)})
+        return step(proposer(adaptive=True), EMITTED, HEAT, {1: torch.Generator().manual_seed(7)})
 
     drafts = [draws() for _ in range(20)]
     assert len({tuple(draft[1]) for draft in drafts}) == 1

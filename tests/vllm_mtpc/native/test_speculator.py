@@ -167,10 +167,10 @@ def loop(request: pytest.FixtureRequest, one_rank: None, monkeypatch: pytest.Mon
     return made
 
 
-def propose(loop: Any, slots: list[int], said: list[int], states: Tensor, drafts: int = 1) -> Tensor:
+def propose(loop: Any, slots: list[int], num_emitted: list[int], states: Tensor, drafts: int = 1) -> Tensor:
     """As vLLM's runner asks."""
     batch = SimpleNamespace(num_reqs=len(slots), idx_mapping=torch.tensor(slots))
-    counts = torch.tensor(said, dtype=torch.int32)
+    counts = torch.tensor(num_emitted, dtype=torch.int32)
     given = states, None, counts, None, None, None, loop.temperature, loop.seeds
     drawn: Tensor = loop.propose(batch, None, None, *given, num_speculative_tokens=drafts)
     return drawn
@@ -186,13 +186,13 @@ def test_drafts_are_of_the_requests_vocabularies_and_copied_and_nothing_else_is_
     copies = {name: CopyRequest(CopyTable(), text) for name, text in TEXTS.items()}
     names, seen, outside = list(TEXTS), Counter[int](), 0
     for step, slots in enumerate([[2, 0, 1], [1, 0], [0]] * 5):
-        said = [[7] if names[slot] == "neither" else [3, 4, 5] for slot in slots]
-        for slot, tokens in zip(slots, said, strict=True):
+        emitted = [[7] if names[slot] == "neither" else [3, 4, 5] for slot in slots]
+        for slot, tokens in zip(slots, emitted, strict=True):
             loop.req_states.say(slot, tokens)
             texts[names[slot]] += tokens
             copies[names[slot]].append(tokens)
         states = torch.randn(len(slots), 4, generator=torch.Generator().manual_seed(step))
-        drawn = propose(loop, slots, list(map(len, said)), states, DRAFTS)
+        drawn = propose(loop, slots, list(map(len, emitted)), states, DRAFTS)
         for row, slot in enumerate(slots):
             number = host.choose(names[slot], texts[names[slot]])
             whole = loop.model.lm_head.weight[:VOCABULARY] @ states[row]

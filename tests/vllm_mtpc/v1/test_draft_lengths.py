@@ -24,10 +24,9 @@ NO_DRAFT = Draft(torch.zeros(2, 0, dtype=torch.int64), None)
 
 def batch_lengths(own: int = 0, copies: bool = True, **settings: Any) -> BatchLengths:
     """Return the draft lengths of a batch; own: draft steps of the drafter."""
-    said = VLLMDraftSettings(**settings)
-    return BatchLengths(
-        DraftBudget(own, steps=own), 8, said, CopyTable(), copies, torch.device("cpu"), Predictions(dict, VOCABULARY)
-    )
+    draft_settings = VLLMDraftSettings(**settings)
+    budget, predictions = DraftBudget(own, steps=own), Predictions(dict, VOCABULARY)
+    return BatchLengths(budget, 8, draft_settings, CopyTable(), copies, torch.device("cpu"), predictions)
 
 
 def request(prompt: list[int], tenant: str | None = None) -> Any:

@@ -14,13 +14,14 @@ PROMPT = [5, 6, 7, 8]
 def test_it_is_the_prompts_own_until_all_of_it_is_read() -> None:
     request = SimpleNamespace(prompt_token_ids=PROMPT, num_prompt_tokens=4)
     embedded = SimpleNamespace(prompt_token_ids=None, num_prompt_tokens=4)  # a prompt without tokens
-    said = torch.tensor([8, 8, 3, 9, 1], dtype=torch.int32)
-    found = with_prompt_tokens(said, [request, request, request, request, embedded], [1, 3, 4, 6, 2])
+    next_tokens = torch.tensor([8, 8, 3, 9, 1], dtype=torch.int32)
+    found = with_prompt_tokens(next_tokens, [request, request, request, request, embedded], [1, 3, 4, 6, 2])
     assert found.dtype == torch.int32
     assert found.tolist() == [6, 8, 3, 9, 1]
-    assert said.tolist() == [8, 8, 3, 9, 1]
+    assert next_tokens.tolist() == [8, 8, 3, 9, 1]
 
 
 def test_where_all_is_read_nothing_is_made() -> None:
-    said = torch.tensor([3])
-    assert with_prompt_tokens(said, [SimpleNamespace(prompt_token_ids=PROMPT, num_prompt_tokens=4)], [5]) is said
+    next_tokens = torch.tensor([3])
+    request = SimpleNamespace(prompt_token_ids=PROMPT, num_prompt_tokens=4)
+    assert with_prompt_tokens(next_tokens, [request], [5]) is next_tokens

@@ -63,7 +63,7 @@ def test_what_is_loaded(autoregressive: bool, own: int, monkeypatch: pytest.Monk
     assert (made.parallel, made.draft_single) == (("the window", "the window for one") if own else (None, None))
 
 
-def test_without_a_serial_part_metadata_is_of_the_targets_first_group() -> None:
+def test_without_an_autoregressive_part_metadata_is_of_the_targets_first_group() -> None:
     groups = [SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=size)) for size in (16, 32)]
     made = bare(autoregressive=False)
     made.initialize_attn_backend(SimpleNamespace(kv_cache_groups=groups))
@@ -116,7 +116,7 @@ def test_what_the_target_said_is_read(chooses: bool) -> None:
     given: list[Any] = []
     lengths = SimpleNamespace(begin_step=lambda *args: given.append(args)) if chooses else None
     made = bare(vocabularies=vocabularies, lengths=lengths, device=CPU, request_ids=[])
-    said = torch.tensor([[3, 4], [57, -1], [58, 59]])
+    sampled = torch.tensor([[3, 4], [57, -1], [58, 59]])
     prompts = {"a": None, "b": [59] * 6, "c": [58] * 6}
     requests: dict[str, Any] = {
         name: SimpleNamespace(prompt_token_ids=prompt, get_token_id=lambda at: 40 + at, sampling_params=None)
@@ -126,7 +126,7 @@ def test_what_the_target_said_is_read(chooses: bool) -> None:
         req_ids=["a", "b", "c"], all_greedy=False, generators={}, vocab_size=60, num_tokens_no_spec=[9, 9, 6]
     )
     unread = torch.tensor([False, False, True, True])
-    following, counts = made.prepare_next_token_ids_padded(said, requests, batch, unread)
+    following, counts = made.prepare_next_token_ids_padded(sampled, requests, batch, unread)
     assert (following.tolist(), counts.tolist()) == ([4, 57, 45], [2, 1, 0])
     assert made.request_ids == ["a", "b", "c"]
     assert set(vocabularies.readings) == {"a", "b", "c"}
@@ -134,7 +134,7 @@ def test_what_the_target_said_is_read(chooses: bool) -> None:
     assert {name: reading.tokens for name, reading in vocabularies.readings.items()} == {"a": 2, "b": 7, "c": 6}
     assert len(given) == chooses
     for ids, known, tokens, waiting, greedy in given:
-        assert (ids, known, tokens, greedy) == (["a", "b", "c"], requests, said, False)
+        assert (ids, known, tokens, greedy) == (["a", "b", "c"], requests, sampled, False)
         assert waiting.tolist() == [False, False, True]
 
 
@@ -155,8 +155,8 @@ def test_where_drafts_have_one_length_a_limit_is_ignored_with_a_word(caplog: pyt
     requests = {name: SimpleNamespace(sampling_params=Parameters(name, limit)) for name, limit in limits.items()}
     for ids in (["a"], ["a", "b"], ["b", "c"], ["c"]):
         made._begin_step(ids, requests, torch.zeros(len(ids), 1), torch.zeros(len(ids)), None)
-    said = "'max_draft_tokens' of requests is ignored: all drafts of this server have num_speculative_tokens tokens."
-    assert caplog.messages == [said]
+    message = "'max_draft_tokens' of requests is ignored: all drafts of this server have num_speculative_tokens tokens."
+    assert caplog.messages == [message]
     assert read == ["a", "b", "c"]
 
 

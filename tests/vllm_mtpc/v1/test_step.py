@@ -71,14 +71,14 @@ def test_sampled_drafts_of_both_parts() -> None:
     assert draft.probs[:, :, 0].tolist() == [[1, 2, 0, 0]] * ROWS
 
 
-def test_greedy_drafts_of_a_serial_part_alone() -> None:
+def test_greedy_drafts_of_an_autoregressive_part_alone() -> None:
     step = V1DraftStep([STATES], [TOKENS], 2, 0, "greedy", None, None, None)
     autoregressive_drafts(step, 2)
     assert step.drafts(None).tokens.tolist() == [[1, 2]] * ROWS
     assert step.drafts(None).probs is None
 
 
-def test_where_nothing_is_copied_the_mixture_is_what_the_serial_part_says() -> None:
+def test_where_nothing_is_copied_the_mixture_is_the_autoregressive_parts_distribution() -> None:
     """And is not asked, whether nothing was to be copied or another token was drafted."""
     peak, asked = torch.full((ROWS,), 0.75), list[Tensor | None]()
 
@@ -178,7 +178,7 @@ def test_a_step_of_languages_copying_and_both_parts(copies: bool, asked: int, mo
         assert speculator.tokens[:ROWS, 0].tolist() == [3, 1, 8]
 
 
-def test_a_window_lies_behind_the_serial_drafts_in_its_requests_slot() -> None:
+def test_a_window_lies_behind_the_autoregressive_drafts_in_its_requests_slot() -> None:
     torch.manual_seed(0)
     config = CircuitConfig(circuit="hmm", window=3, rank=2, hidden_size=SIZE, vocab_size=VOCABULARY, leaves="table")
     parallel, drafts, slots = CircuitPart(config), 2, torch.tensor([2, 0, -1])  # the last row is padding

@@ -81,8 +81,8 @@ def test_a_step(probabilistic: bool) -> None:
         for name in "abc"
     }
     batch = SimpleNamespace(req_ids=["a", "b", "c"], vocab_size=60, num_tokens_no_spec=[2, 2, 2])
-    said, unread = torch.tensor([[3, 4], [9, 9], [7, -1]]), torch.tensor([False, True, False, False])
-    following, counts = made.prepare_next_token_ids_padded(said, requests, batch, unread)
+    sampled, unread = torch.tensor([[3, 4], [9, 9], [7, -1]]), torch.tensor([False, True, False, False])
+    following, counts = made.prepare_next_token_ids_padded(sampled, requests, batch, unread)
     assert (following.tolist(), counts.tolist()) == ([4, 41, 7], [2, 0, 1])
     for temperatures in (None, [0.0, 1.0, 0.7]):
         metadata = SimpleNamespace(

@@ -1,4 +1,7 @@
-"""Copying on Model Runner V2, without an engine: buffers in place of `Copying`, and a serial and a parallel part."""
+"""Prompt lookup on Model Runner V2 without an engine.
+
+Buffers replace `Copying`; drafts come from an autoregressive and a parallel part.
+"""
 
 from __future__ import annotations
 

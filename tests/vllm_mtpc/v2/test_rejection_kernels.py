@@ -48,12 +48,12 @@ for row, length in enumerate(lengths.tolist()):
         ours = verify_rejection(tokens, q, p, uniforms[one, :length], torch.zeros(1).double())
     else:
         ours = verify_greedy(tokens, p)
-    said, number = ours.tokens[0, : ours.accepted + 1], int(ours.accepted)
+    emitted, number = ours.tokens[0, : ours.accepted + 1], int(ours.accepted)
     if number == length:
-        said[-1] = bonus[row]
+        emitted[-1] = bonus[row]
     elif temperature[row]:  # from what is left of p, by the race of exponentials that the kernel runs
-        said[-1] = ((p[0, number] - q[0, number]).clamp_min(0) * race[row]).argmax()
-    assert found[row, : number + 1].tolist() == said.tolist(), row
+        emitted[-1] = ((p[0, number] - q[0, number]).clamp_min(0) * race[row]).argmax()
+    assert found[row, : number + 1].tolist() == emitted.tolist(), row
     assert (found[row, number + 1 :] == -1).all()
     accepted += number
 assert 8 < accepted < lengths.sum() - 8

@@ -82,17 +82,17 @@ def test_much_memory_that_is_kept_is_warned_of(
     kept: int | None, warned: bool, drafter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With what to set: by default a GPU of 80 GB keeps distributions for 1,024 requests."""
-    said: list[str] = []
-    heard = SimpleNamespace(info=lambda line: None, warning=lambda line, *values: said.append(line % values))
-    monkeypatch.setattr(model, "logger", heard)
+    warnings: list[str] = []
+    logger = SimpleNamespace(info=lambda line: None, warning=lambda line, *values: warnings.append(line % values))
+    monkeypatch.setattr(model, "logger", logger)
     made: Any = DrafterForCausalLM.__new__(DrafterForCausalLM)
     nn.Module.__init__(made)
     made.folder, made.method, made.num_drafts, made.draft_logits = drafter, method_of(drafter), DRAFTS, None
     made.drafter, made.target = made.method.read_config(drafter), SimpleNamespace(vocab_size=VOCABULARY)
     config = SimpleNamespace(num_speculative_tokens=DRAFTS, scheduler_config=SimpleNamespace(max_num_seqs=1024))
     made.announce(config, False, "Model Runner V2", kept=kept)
-    assert len(said) == warned
-    assert all(line.startswith("--max-num-seqs 1024: ") and " 4.3 GB " in line for line in said)
+    assert len(warnings) == warned
+    assert all(line.startswith("--max-num-seqs 1024: ") and " 4.3 GB " in line for line in warnings)
 
 
 def test_new_requests_are_made_known_to_our_speculators_alone() -> None:
@@ -128,7 +128,7 @@ def test_a_limit_is_ignored_with_a_word(caplog: pytest.LogCaptureFixture) -> Non
     made.grammars = set()
     for parameters in (None, SimpleNamespace(extra_args={"max_draft_tokens": 0})):
         made.begin_request(3, SimpleNamespace(sampling_params=parameters))
-    said = (
+    message = (
         "'max_draft_tokens' of requests is ignored: all drafts of Model Runner V2 have num_speculative_tokens tokens."
     )
-    assert caplog.messages == [said]
+    assert caplog.messages == [message]

@@ -82,7 +82,7 @@ def test_with_copying_lengths_follow_from_what_steps_cost(measured: Path) -> Non
     assert "num_speculative_tokens_per_batch_size" not in found["speculative-config"]
 
 
-def test_sglangs_copied_drafts_are_as_long_as_pays(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sglang_copies_with_an_adaptive_draft_length(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     out = measured.with_name("own.yaml")
     assert plan(measured, "--engine", "sglang", "--copy", "--out", out).exit_code == 0
@@ -93,7 +93,7 @@ def test_sglangs_copied_drafts_are_as_long_as_pays(measured: Path, monkeypatch: 
     assert StepCost.model_validate_json(query["step_cost"]) == COST
 
 
-def test_sglangs_drafts_have_the_length_that_pays_alone(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sglangs_draft_length_is_the_fastest_at_batch_size_1(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     out = measured.with_name("own.yaml")
     result = plan(measured, "--engine", "sglang", "--copy", "--out", out)
@@ -112,14 +112,14 @@ def test_sglangs_drafts_have_the_length_that_pays_alone(measured: Path, monkeypa
     assert not {"speculative-token-map", "disable-overlap-schedule"} & set(written(out))
 
 
-def test_sglang_copies_beside_a_serial_part_as_well() -> None:
+def test_sglang_copies_with_an_autoregressive_part_as_well() -> None:
     values = configuration(served("sglang", CHAT), [[1, 16, 3]], COPYING)
     assert values["speculative-algorithm"] == "FASTMTP"
     assert values["speculative-token-map"].startswith("?copy=true")
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])
-def test_where_no_draft_pays_there_is_no_drafter(engine: str, tmp_path: Path) -> None:
+def test_where_no_draft_gives_a_speedup_there_is_no_drafter(engine: str, tmp_path: Path) -> None:
     rates = (0.01, 0.0, 0.0)
     values = results(*(point(batch, rates) for batch in (1, 4, 16))) | {"settings": served(engine)._asdict()}
     (tmp_path / "results.json").write_text(json.dumps(values))

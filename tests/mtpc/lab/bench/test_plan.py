@@ -35,9 +35,9 @@ def results(*points: StepTimes) -> dict[str, Any]:
     """As `mtpc bench` writes them."""
     written = []
     for one in points:
-        steps, said = 100, 100 * (1 + sum(one.rates))
-        plain = {"seconds": said * one.without / one.batch, "requests_in_flight": one.batch, "tokens": said}
-        drafted = {"seconds": steps * one.with_drafter / one.batch, "requests_in_flight": one.batch, "tokens": said}
+        steps, emitted = 100, 100 * (1 + sum(one.rates))
+        plain = {"seconds": emitted * one.without / one.batch, "requests_in_flight": one.batch, "tokens": emitted}
+        drafted = {"seconds": steps * one.with_drafter / one.batch, "requests_in_flight": one.batch, "tokens": emitted}
         drafted |= {"drafts": steps, "draft_tokens": 3 * steps, "seconds_of_a_drafting_call": one.drafting}
         acceptance = {"marginal_acceptance_rates": list(one.rates)}
         rounds = {"rounds_without": [plain], "rounds_with": [drafted]}

@@ -35,15 +35,15 @@ def test_drafting_share_is_drafting_time_over_step_time() -> None:
 
 def test_the_parts_of_drafting_are_shown_where_they_are_told() -> None:
     assert report.parts_table([point(ngram=True)]) is None
-    told = point(ngram=True)
-    first, second = told.with_drafter
+    measured = point(ngram=True)
+    first, second = measured.with_drafter
     parts = {"draft step 1": 0.0005, "parallel": 0.0001}
-    told = replace(told, with_drafter=(replace(first, part_seconds=parts), replace(second, part_seconds=parts)))
-    table = report.parts_table([told, point(8)])
-    assert table is not None and table in report.tables([told])
+    measured = replace(measured, with_drafter=(replace(first, part_seconds=parts), replace(second, part_seconds=parts)))
+    table = report.parts_table([measured, point(8)])
+    assert table is not None and table in report.tables([measured])
     assert table.columns == ["T", "batch", "with", "draft step 1", "parallel"]
     assert table.rows == [["0", "1", "drafter", "1.5%", "0.3%"]]
-    assert told.to_json()["shares_of_its_parts"] == pytest.approx({"draft step 1": 0.015, "parallel": 0.003})
+    assert measured.to_json()["shares_of_its_parts"] == pytest.approx({"draft step 1": 0.015, "parallel": 0.003})
 
 
 def test_same_text_is_counted_only_where_it_must_be_the_same() -> None:

@@ -23,7 +23,7 @@ NO_NUMBER = cycle(("", "x", "nan", "inf", "1e400", "9" * 5000))
 LONG = "x" * 300
 
 
-def beside(least: float, most: float, or_zero: bool = False) -> Iterator[str]:
+def out_of_bounds(least: float, most: float, or_zero: bool = False) -> Iterator[str]:
     """Numbers just out of bounds, and two by turns that are no finite number: all options read numbers alike."""
     yield str(least - 1) if isinstance(least, int) else repr(min(least - 1e-6, -0.5) if or_zero else least - 1e-6)
     yield str(most + 1) if isinstance(most, int) else repr(most * 1.001)
@@ -35,9 +35,9 @@ def broken(option: Option) -> Iterator[str]:
     """Values that an option must refuse; paths are those of `places`."""
     parser, info = option.info.parser, option.info
     if isinstance(parser, Bounds):
-        yield from beside(parser.least, parser.most, parser.or_zero)
+        yield from out_of_bounds(parser.least, parser.most, parser.or_zero)
     elif isinstance(parser, NumberList):
-        for value in beside(parser.each.least, parser.each.most, parser.each.or_zero):
+        for value in out_of_bounds(parser.each.least, parser.each.most, parser.each.or_zero):
             yield value
             yield f"{parser.each.least},{value}"
         yield ",".join([str(parser.each.least)] * (parser.most + 1))
@@ -45,7 +45,7 @@ def broken(option: Option) -> Iterator[str]:
         yield from ("", "another", f"{parser.names[0]},another")
     elif option.kind in (int, float):
         assert info.min is not None and info.max is not None, f"{option} has no bounds"
-        yield from beside(option.kind(info.min), option.kind(info.max))
+        yield from out_of_bounds(option.kind(info.min), option.kind(info.max))
         if option.kind is int:
             yield "1.5"
     elif get_origin(option.kind) is Literal:

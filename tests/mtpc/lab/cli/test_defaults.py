@@ -82,7 +82,7 @@ def test_options_allow_as_many_drafts_as_drafters() -> None:
 
 
 def test_defaults_that_users_count_on() -> None:
-    """Of every option of every command: a change is made here as well, and told in the changelog."""
+    """Of every option of every command: a change is made here as well, and listed in the changelog."""
     commands = {"": typer.main.get_command(app)}
     found: dict[str, dict[str, Any]] = {}
     while commands:

@@ -177,7 +177,7 @@ def test_broken_directories_end_in_one_sentence(folder: Path, file: str, content
     ("file", "content"),
     [("vocabulary.json", "{}"), ("vocabulary.json", "["), ("copying.json", '{"chances": []}'), ("copying.json", "{")],
 )
-def test_what_serving_would_refuse_beside_the_weights(tmp_path: Path, file: str, content: str) -> None:
+def test_files_next_to_the_weights_that_serving_would_refuse(tmp_path: Path, file: str, content: str) -> None:
     folder = make_fastmtp(tmp_path / "drafter", make_target(tmp_path / "target"))
     (folder / file).write_text(content)
     result = CliRunner().invoke(app, ["inspect", str(folder)])

@@ -65,8 +65,8 @@ def test_a_step(drafter: Path, target: Path) -> None:
     for start in range(6):
         prompt = PROMPT[: start + 4]
         plain, step = (tree_step(drafter, target, prompt, DraftTreeShape(20, 4, borrow)) for borrow in (0, 8))
-        said = [decode([token]) for token in greedy(target, prompt, step.accepted + 2)]
-        assert path_of(step) == said
+        expected = [decode([token]) for token in greedy(target, prompt, step.accepted + 2)]
+        assert path_of(step) == expected
         assert not any(node.is_borrowed for node in plain.nodes)
         assert len(step.nodes) == len(plain.nodes) == 20
         assert all(node.probability <= step.nodes[node.parent].probability for node in step.nodes if node.parent >= 0)

@@ -152,9 +152,9 @@ def test_the_commands(tmp_path: Path, target: Path) -> None:
     source, out = str(tmp_path / "source"), str(tmp_path / "drafter")
     done = CliRunner().invoke(app, ["convert", "medusa", source, "--target", str(target), "--out", out])
     assert done.exit_code == 0, done.stderr
-    told, vllm, sglang = done.output.splitlines()
+    summary, vllm, sglang = done.output.splitlines()
     parameters = HEADS * (SIZE * SIZE + SIZE + VOCAB * SIZE)
-    assert told.startswith(f"{out}: {HEADS} heads of {parameters:,} parameters for a target with hidden size {SIZE}")
+    assert summary.startswith(f"{out}: {HEADS} heads of {parameters:,} parameters for a target with hidden size {SIZE}")
     assert f'"num_speculative_tokens": {HEADS}' in vllm
     assert "--speculative-algorithm MEDUSA" in sglang
     shown = CliRunner().invoke(app, ["inspect", out], env={"COLUMNS": "160"})

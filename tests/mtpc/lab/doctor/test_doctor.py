@@ -71,7 +71,7 @@ def test_a_cpu_that_is_slow_in_bfloat16(
     assert found.ok and ("--dtype float32" in found.detail) == bool(advised)
 
 
-def test_a_failing_integration_point_fails_the_command_and_names_the_mend(
+def test_a_failing_integration_point_fails_the_command_and_names_the_fix(
     machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_adapter(monkeypatch, "bad_check")

@@ -65,18 +65,18 @@ def test_an_end_within_an_accepted_block_ends_the_text(
     """Accepted tokens after the end token are dropped.  Here the drafter drafts the target's own output."""
     prompt = prompts(1)[0]
     free = generate(target, [prompt], 40, 0.0)[0][len(prompt) :]
-    said = 0
+    emitted = 0
 
     def foresee(self: ReferenceDrafter, *args: object) -> Draft:
-        nonlocal said
-        said += DRAFTS + 1
-        return Draft(torch.tensor([free[said - DRAFTS : said]]), None)
+        nonlocal emitted
+        emitted += DRAFTS + 1
+        return Draft(torch.tensor([free[emitted - DRAFTS : emitted]]), None)
 
     monkeypatch.setattr(ReferenceDrafter, "draft", foresee)
     ends = {free[i] for i in range(2, 30) if (i - 1) % (DRAFTS + 1) < DRAFTS - 1 and free[i] not in free[:i]}
     assert ends
     for end in ends:
-        said = 0
+        emitted = 0
         decoded = speculate(target, drafter, SharedHead.of(target.model), prompt, 40, DRAFTS, end_tokens={end})
         assert decoded.tokens == free[: free.index(end) + 1]
         assert decoded.accepted == [DRAFTS] * len(decoded.accepted)

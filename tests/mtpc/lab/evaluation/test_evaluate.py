@@ -100,7 +100,7 @@ def test_the_real_loop_decodes_the_first_prompts_of_each_kind(target: FrozenTarg
     assert results["all T=0, real loop"]["acceptance_length"] == pytest.approx(1 + sum(counts) / len(counts), abs=1e-4)
 
 
-def test_trees_stand_beside_the_chain(target: FrozenTarget) -> None:
+def test_trees_are_evaluated_alongside_the_chain(target: FrozenTarget) -> None:
     plan = EvaluationPlan(temperatures=(1.0,), length=14, loop=0, trees=TreeSettings((3, 6)))
     for name in ("mtpc", LORA):
         results = evaluate(target, PROMPTS, {"x": tiny_drafter(name, target.model)}, plan)

@@ -83,7 +83,7 @@ def test_a_circuit_position_by_position(circuit: str, token_input: bool, conditi
 @pytest.mark.parametrize("temperature", [0.0, TEMPERATURE])
 @pytest.mark.parametrize("restricted", [False, True])
 @torch.inference_mode()
-def test_a_serial_layer_position_by_position(restricted: bool, temperature: float) -> None:
+def test_an_autoregressive_layer_position_by_position(restricted: bool, temperature: float) -> None:
     model, drafts = make_target("llama"), 3
     drafter, whole = make_fastmtp(model), SharedHead.of(model)
     ids = torch.arange(0, VOCAB, 2) if restricted else torch.arange(VOCAB)

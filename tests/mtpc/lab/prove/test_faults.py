@@ -50,10 +50,10 @@ FAULTS: dict[Fault, Sought] = {
 def baseline() -> Iterator[Baseline]:
     """The server without drafts."""
     with serving(TableModel(drafts=False)) as url:
-        yield record_baseline(said_at(url), url)
+        yield record_baseline(recording_at(url), url)
 
 
-def said_at(url: str, plan: ProvePlan = PLAN) -> Recording:
+def recording_at(url: str, plan: ProvePlan = PLAN) -> Recording:
     """By a server."""
     return record(Client(url, plan.concurrency), plan, PROMPTS)
 
@@ -61,7 +61,7 @@ def said_at(url: str, plan: ProvePlan = PLAN) -> Recording:
 def report_of(model: TableModel, baseline: Baseline, plan: ProvePlan = PLAN) -> Report:
     """On a server of this model."""
     with serving(model) as url:
-        return compare(said_at(url, plan), baseline, 0.25)
+        return compare(recording_at(url, plan), baseline, 0.25)
 
 
 def test_the_faults_are_all_sought() -> None:
@@ -92,8 +92,8 @@ def test_an_honest_server_passes(baseline: Baseline) -> None:
 @pytest.mark.thorough
 def test_a_baseline_that_does_not_sample_what_it_states_proves_nothing() -> None:
     with serving(TableModel("wrong temperature")) as url:
-        said = said_at(url, PLAN.model_copy(update={"samplings": PLAN.samplings[:1]}))
-        report = compare(said, record_baseline(said, url), 0.25)
+        recording = recording_at(url, PLAN.model_copy(update={"samplings": PLAN.samplings[:1]}))
+        report = compare(recording, record_baseline(recording, url), 0.25)
     assert report.verdict == "nothing proved"
 
 

@@ -98,17 +98,17 @@ def test_nobody_there() -> None:
 
 def test_a_plan_measures_all_servers_the_same_number_of_times() -> None:
     plan = BenchPlan(batch_sizes=(1, 2), temperatures=(0.0,), max_tokens=5, rounds=2, requests=4)
-    told: list[str] = []
+    reported: list[str] = []
     with serving(False) as (plain, seen), serving() as (drafted, seen_too), serving(False) as (third, seen_third):
         points = run_plan(
             find_engine("vllm"),
             {"no drafter": Server(plain, []), "drafter": Server(drafted, []), "n-gram": Server(third, [])},
             ["one", "two"],
             plan,
-            lambda name, _: told.append(name),
+            lambda name, _: reported.append(name),
         )
-    assert len(told) == plan.measurements(3) == 12
-    assert told[:3] == [f"temperature 0, batch 1, {name}" for name in ("no drafter", "drafter", "n-gram")]
+    assert len(reported) == plan.measurements(3) == 12
+    assert reported[:3] == [f"temperature 0, batch 1, {name}" for name in ("no drafter", "drafter", "n-gram")]
     assert len(seen.bodies) == len(seen_too.bodies) == len(seen_third.bodies)
     assert [point.batch_size for point in points] == [1, 2]
     # The counters of the warm-up are not part of a measurement: 4 requests of 5 "drafts", half of them accepted.

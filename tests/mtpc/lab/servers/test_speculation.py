@@ -1,4 +1,4 @@
-"""What engines are told of a drafter, of whatever draft method."""
+"""The settings that engines get for a drafter of any draft method."""
 
 from __future__ import annotations
 

@@ -60,9 +60,9 @@ def stop_after(last: int) -> Callable[[int, dict[str, float]], None]:
 def test_a_resumed_training_ends_as_one_that_was_not_stopped(target: FrozenTarget, tmp_path: Path, method: str) -> None:
     make = RECIPES[method]
     whole = Trainer(make(target, tmp_path))
-    told: list[int] = []
-    whole.run(lambda update, losses: told.append(update))
-    assert told == list(range(1, whole.updates + 1))
+    reported: list[int] = []
+    whole.run(lambda update, losses: reported.append(update))
+    assert reported == list(range(1, whole.updates + 1))
     state = tmp_path / "state"
     with pytest.raises(StoppedError):
         Trainer(make(target, tmp_path), resume=state, save_every=3).run(stop_after(8))

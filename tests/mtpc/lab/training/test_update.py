@@ -96,15 +96,15 @@ def test_updates_are_those_worked_out_by_hand(momentum: float) -> None:
     """Of all parts' examples alike, by the positions' weights, at the schedule's rate, with a norm of 1 at most."""
     recipe = Pull()
     recipe.momentum = momentum
-    trainer, told = Trainer(recipe), []
-    trainer.run(lambda update, losses: told.append((update, losses)))
+    trainer, reported = Trainer(recipe), []
+    trainer.run(lambda update, losses: reported.append((update, losses)))
     losses, place = by_hand(momentum)
     for learner in trainer.learners:
         torch.testing.assert_close(torch.tensor(learner.losses), torch.tensor(losses), rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(learner.model.state_dict()["place"], torch.tensor(place), rtol=1e-5, atol=1e-5)
     weighted = [0.75 * first + 0.25 * second for first, second in losses]
-    assert [update for update, _ in told] == [1, 2, 3]
-    assert [losses["point"] for _, losses in told] == pytest.approx(weighted, rel=1e-5)
+    assert [update for update, _ in reported] == [1, 2, 3]
+    assert [losses["point"] for _, losses in reported] == pytest.approx(weighted, rel=1e-5)
     facts = trainer.facts(trainer.learners[1])
     assert facts["final_loss"] == pytest.approx(sum(weighted) / 3, rel=1e-5)
     assert facts["updates"] == 3

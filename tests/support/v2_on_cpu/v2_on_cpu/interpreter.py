@@ -15,17 +15,17 @@ from triton.runtime import interpreter
 
 def register() -> None:
     """Entry point of ``vllm.general_plugins``: fix the interpreter once in each process."""
-    if os.environ.get("TRITON_INTERPRET") != "1" or hasattr(interpreter, "mended"):
+    if os.environ.get("TRITON_INTERPRET") != "1" or hasattr(interpreter, "fixed"):
         return
-    interpreter.mended = True
+    interpreter.fixed = True
     np.seterr(all="ignore")  # kernels hash with wrap-around and take logarithms of 0 on purpose
-    _mend_comparisons()
+    _fix_comparisons()
     for name in ("log1p", "expm1", "tanh"):
         setattr(libdevice, name, _elementwise(getattr(np, name)))
     _patch_language_once()
 
 
-def _mend_comparisons() -> None:
+def _fix_comparisons() -> None:
     """The result of a comparison keeps its operands' type, so that broadcasting a scalar mask makes integers."""
     builder = interpreter.InterpreterBuilder
     compute = builder.binary_op

@@ -22,7 +22,7 @@ DRAFTERS: dict[str, Any] = {
     "independent": lambda: gumiho({"positions": 2, "blocks": 1}, num_hidden_layers=2),
     "hmm": lambda: gumiho({**JOINT, "circuit": "hmm"}),
     "cp": lambda: gumiho({**JOINT, "circuit": "cp"}, normed=False),
-    "serial alone": lambda: gumiho(None),
+    "autoregressive alone": lambda: gumiho(None),
 }
 DRAFTS, LENGTH = 4, 14
 
