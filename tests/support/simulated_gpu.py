@@ -16,8 +16,7 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-TYPE = "simulated"
-DEVICE, CPU = torch.device("meta"), torch.device("cpu")  # the first is named below, when torch knows it
+TYPE, CPU = "simulated", torch.device("cpu")
 COPIES = {"aten::_to_copy", "aten::copy_", "aten::to"}
 INDEXED = {"aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_"}  # by tensors of any device
 
@@ -168,7 +167,7 @@ class Hooks(backend_registration._DummyPrivateUse1Hook):
 
 
 backend_registration._setup_privateuseone_for_python_backend(TYPE, Backend(), Hooks())
-DEVICE = torch.device(f"{TYPE}:0")
+DEVICE = torch.device(f"{TYPE}:0")  # torch knows the name from here on
 LIBRARIES = [torch.library.Library("_", "IMPL", key) for key in ("PrivateUse1", "AutocastPrivateUse1")]
 LIBRARIES[0].fallback(compute)  # in the thread that computes gradients, where the modes are not active
 LIBRARIES[1].fallback(torch.library.fallthrough_kernel)

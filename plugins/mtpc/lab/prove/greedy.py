@@ -15,9 +15,9 @@ class Difference(Strict):
 
     Attributes:
         prompt: Index of the prompt.
-        alone: Whether the output was generated at batch size 1, or concurrently with others.
-        place: Position in the output.
-        said: The generated token.
+        sequential: Whether the output was generated at batch size 1; else concurrently with others.
+        position: Position in the output.
+        generated: The generated token.
         expected: The baseline's most probable token.
         gap: Difference of their log-probabilities on the baseline; None where the generated token is not among the
             most probable ones.
@@ -25,9 +25,9 @@ class Difference(Strict):
     """
 
     prompt: int
-    alone: bool
-    place: int
-    said: int
+    sequential: bool
+    position: int
+    generated: int
     expected: int
     gap: float | None
     rounding: bool
@@ -71,16 +71,16 @@ def compare_greedy(recording: Recording, expected: Recording, baseline: Client, 
     """
     expected_texts = [one.texts[0] for one in expected.concurrent]
     outputs = [
-        (one.prompt, alone, one.texts[0])
-        for alone, series in ((True, recording.sequential), (False, recording.concurrent))
+        (one.prompt, sequential, one.texts[0])
+        for sequential, series in ((True, recording.sequential), (False, recording.concurrent))
         for one in series
     ]
     different = [each for each in outputs if each[2] != expected_texts[each[0]][: len(each[2])]]
     differences: list[Difference] = []
-    for prompt, alone, text in different:
+    for prompt, sequential, text in different:
         start = len(recording.prompts[prompt])
         (positions,) = baseline.top_logprobs([recording.prompts[prompt] + text], start)
-        differences += _differences(prompt, alone, text, positions, tie)
+        differences += _differences(prompt, sequential, text, positions, tie)
     return GreedyComparison(
         texts=len(outputs),
         same=len(outputs) - len(different),
@@ -90,7 +90,7 @@ def compare_greedy(recording: Recording, expected: Recording, baseline: Client, 
 
 
 def _differences(
-    prompt: int, alone: bool, text: TokenIds, positions: Sequence[TopLogprobs], tie: float
+    prompt: int, sequential: bool, text: TokenIds, positions: Sequence[TopLogprobs], tie: float
 ) -> list[Difference]:
     found = []
     for position, (token, top) in enumerate(zip(text, positions, strict=True)):
@@ -101,9 +101,9 @@ def _differences(
         found.append(
             Difference(
                 prompt=prompt,
-                alone=alone,
-                place=position,
-                said=token,
+                sequential=sequential,
+                position=position,
+                generated=token,
                 expected=top.ids[0],
                 gap=gap,
                 rounding=gap is not None and gap <= tie,

@@ -90,9 +90,9 @@ def tables(report: Report) -> list[Table]:
     rows = [
         [
             str(one.prompt),
-            "sequential" if one.alone else "concurrent",
-            str(one.place),
-            str(one.said),
+            "sequential" if one.sequential else "concurrent",
+            str(one.position),
+            str(one.generated),
             str(one.expected),
             "unknown" if one.gap is None else f"{one.gap:.2g}",
             "possibly rounding" if one.rounding else "wrong",

@@ -99,7 +99,7 @@ def test_a_baseline_that_does_not_sample_what_it_states_proves_nothing() -> None
 
 def test_the_verdict() -> None:
     """Differences that rounding explains do not count; without drafts the report names no tested drafter."""
-    near = Difference(prompt=0, alone=True, place=3, said=5, expected=7, gap=0.1, rounding=True)
+    near = Difference(prompt=0, sequential=True, position=3, generated=5, expected=7, gap=0.1, rounding=True)
     far = near.model_copy(update={"gap": None, "rounding": False})
     right = SignificanceTest(test="every token", of="1/0/1", samples=100, cells=16, p=0.5)
     wrong, drafts = right.model_copy(update={"adjusted": 1e-4}), DraftCounters(9, 27, 9, (9.0,))
