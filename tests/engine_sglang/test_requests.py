@@ -126,7 +126,7 @@ def test_a_penalty_and_a_temperature(models: Models, drafted: SGLangServer, requ
     prompt, sampling, asked = PROMPT[:40], Sampling(temperature=0.9), {"presence_penalty": -2.0}
     retracted = drafted.metric("sglang:num_retracted_requests_total")
     windows: list[Window] = []
-    for _ in range(40):  # few at a time: after a retraction penalties are counted from zero
+    for _ in range(120):  # few at a time: after a retraction penalties are counted from zero
         answers = drafted.generate(prompt, max_new_tokens=LENGTH, ignore_eos=True, temperature=0.9, n=30, **asked)
         windows += [tuple(text) for text in texts(answers)]
     assert drafted.metric("sglang:num_retracted_requests_total") == retracted
