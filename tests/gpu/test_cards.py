@@ -120,7 +120,7 @@ FOUND = """{"held": "held", "what": "all", "origin": {"commit": "c"}}"""
         ("echo 'RuntimeError: out of memory.' >log; echo 3", Held.NO, "ended with code 3: RuntimeError: out of memory",
          []),
         ("echo 'OSError: no libcuda' >&2; exit 4", Held.NO, "ended with code 4: OSError: no libcuda", []),
-        ("echo begins >log; echo '[{\"x\": 1}]' >figures.json; sleep 60", Held.STOPPED, "after 1 s: begins",
+        ("echo begins >log; echo '[{\"x\": 1}]' >figures.json; sleep 60", Held.STOPPED, "after 3 s: begins",
          [{"x": 1}]),
         (f"echo '{FOUND}' >found.json; sleep 60", Held.YES, "all", []),
     ],
@@ -131,13 +131,12 @@ def test_what_becomes_of_a_row(
 ) -> None:
     """What it had measured when it was stopped is kept, and the next row runs."""
     monkeypatch.setattr(warm, "PATIENCE", 1.0)
-    run = run.model_copy(update={"folder": run.folder / "row", "seconds": 1.0})
+    run = run.model_copy(update={"folder": run.folder / "row", "seconds": 3.0})
     rows = f'while read -r name file; do cd "$(dirname "$file")"; {script}; done'
     with closing(warm.Warm("vllm", ["sh", "-c", rows], run.folder.parent / "engines")) as process:
         for _ in range(2):
             result = runner.tried("name", process, run)
             assert (result["held"], result["found"], result["figures"]) == (held, found, figures)
-            assert result["seconds"] < 30
 
 
 @pytest.mark.thorough

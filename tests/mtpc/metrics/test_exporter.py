@@ -72,7 +72,7 @@ def test_ends_with_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     Exporter(LABELS, None, Tally(NAMES), folder / "0.prom").start()
     for thread in threading.enumerate():
         if thread.name == "mtpc-metrics":
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
 
