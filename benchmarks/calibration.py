@@ -157,7 +157,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     given = parser.parse_args()
     target = FrozenTarget(given.target, device=default_device())
-    drafter, table = load_drafter(given.drafter, target.facts), CopyTable.of(given.drafter)
+    drafter = target.bind(load_drafter(given.drafter, target.facts, device=target.device))
+    table = CopyTable.of(given.drafter)
     written = generate_texts(
         target, prompts_of_file(given.prompts, given.target, given.questions), given.max_tokens, 0, 0
     )

@@ -75,7 +75,7 @@ def steps(
             lengths.begin()
             lengths.add("text", lambda: text.tokens[: text.start], emitted, waiting=False)
             planned = lengths.plan(longest)
-            copied = lengths.copied(planned)
+            copied = lengths.copied(planned).to(target.device)
         draft = reference.draft(
             seen.hidden[None, known : end - 1],
             seen.tokens[None, known + 1 : end],

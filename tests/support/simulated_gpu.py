@@ -1,6 +1,8 @@
 """A second device that computes on the CPU and refuses what a GPU refuses, so that tests find such faults without one.
 
-It refuses operations on tensors of two devices, and conversions of its tensors to numpy. Autocast has no effect on it.
+It refuses operations on tensors of two devices, generators of another device, and conversions of its tensors to numpy.
+A tensor without dimensions may lie on the CPU, but not where an operation writes, joins or looks up tensors.
+Autocast has no effect.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 TYPE, CPU = "simulated", torch.device("cpu")
-COPIES = {"aten::_to_copy", "aten::copy_", "aten::to"}
+COPIES = {"aten::_to_copy", "aten::copy_", "aten::to", "aten::fill_"}
 INDEXED = {"aten::index", "aten::index_put_", "aten::index_put", "aten::_index_put_impl_"}  # by tensors of any device
+STRICT = {f"aten::{name}" for name in ("cat", "stack", "embedding", "gather", "index_select", "scatter", "scatter_add")}
 
 
 class SimulatedTensor(Tensor):
@@ -68,10 +71,14 @@ class SimulatedTensor(Tensor):
         return f"{TYPE}({self.values!r})"
 
     def numpy(self, *, force: bool = False) -> Any:
-        """Refuse."""
-        raise TypeError("can't convert a tensor of the simulated device to numpy")
+        """Raise TypeError, as tensors of a GPU do unless it is forced."""
+        if not force:
+            raise TypeError("can't convert a tensor of the simulated device to numpy")
+        return self.values.numpy(force=True)
 
-    __array__ = numpy  # type: ignore[assignment]
+    def __array__(self, *others: Any) -> Any:
+        """Raise TypeError."""
+        return self.numpy()
 
 
 def compute(operation: Any, *args: Any, **kwargs: Any) -> Any:
@@ -92,12 +99,16 @@ def compute(operation: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(given, SimulatedTensor):
             wrappers[id(given.values)] = given
             return given.values
-        on_cpu |= isinstance(given, Tensor) and given.dim() > 0  # numbers may lie anywhere
+        on_cpu |= isinstance(given, Tensor) and (given.dim() > 0 or name in STRICT or id(given) in written)
         return given
 
-    name = operation._schema.name
+    name, arguments = operation._schema.name, operation._schema.arguments
+    written = {id(each) for each, argument in zip(args, arguments, strict=False) if argument.is_write}
+    written.add(id(kwargs.get("out")))
     inner_args, inner_kwargs = tree_map(unwrap, args), tree_map(unwrap, kwargs)
-    is_indexed = name in INDEXED and all(isinstance(each, SimulatedTensor) for each in (args[0], *args[2:3]))
+    is_indexed = name in INDEXED and isinstance(args[0], SimulatedTensor)
+    if is_indexed and len(args) > 2:  # values that are written
+        is_indexed = isinstance(args[2], SimulatedTensor) or args[2].dim() == 0
     if wrappers and on_cpu and name not in COPIES and not is_indexed:
         raise RuntimeError(f"{name}: expected all tensors to be on the same device")
     found = operation(*inner_args, **inner_kwargs)
@@ -125,29 +136,36 @@ class Operations(TorchDispatchMode):
         return compute(operation, *args, **kwargs or {})
 
 
-class Constants(TorchFunctionMode):
-    """`torch.tensor`, which would write into the device's memory."""
+class Functions(TorchFunctionMode):
+    """Functions with a generator, and `torch.tensor`, which would write into the device's memory."""
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> Any:
-        """Make the tensor on the CPU first."""
+        """Make a tensor of constants on the CPU first, and compare the generator's device with the result's."""
         kwargs = dict(kwargs or {})
-        if function is torch.tensor and torch.device(kwargs.get("device") or CPU).type == TYPE:
+        if function in (torch.tensor, torch.as_tensor) and torch.device(kwargs.get("device") or CPU).type == TYPE:
             return function(*args, **{**kwargs, "device": CPU}).to(DEVICE)
-        return function(*args, **kwargs)
+        found, generator = function(*args, **kwargs), kwargs.get("generator")
+        if generator is not None and isinstance(found, SimulatedTensor) != getattr(generator, "is_simulated", False):
+            raise RuntimeError(f"{function.__name__}: expected a generator of the tensor's device")
+        return found
 
 
 class Generator(torch.Generator):
-    """A generator of the CPU, for any device."""
+    """A generator of either device; it computes on the CPU."""
+
+    is_simulated: bool
 
     def __new__(cls, device: Any = CPU) -> Generator:
         """Make one."""
-        return super().__new__(cls, CPU)
+        made = super().__new__(cls, CPU)
+        made.is_simulated = torch.device(device).type == TYPE
+        return made
 
 
 class Backend(backend_registration._DummyBackendModule):
-    """What torch looks for in a device's module."""
+    """Device module that torch requires."""
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         """Return the dtypes of autocast."""
@@ -159,7 +177,7 @@ class Backend(backend_registration._DummyBackendModule):
 
 
 class Hooks(backend_registration._DummyPrivateUse1Hook):
-    """What torch asks of a device."""
+    """Device hooks that torch requires."""
 
     def is_available(self) -> bool:
         """Return False, as `Backend`."""
@@ -179,7 +197,7 @@ def simulated_gpu() -> Iterator[str]:
     original = torch.Generator
     torch.Generator = Generator  # type: ignore[misc]
     try:
-        with Constants(), Operations():
+        with Functions(), Operations():
             yield str(DEVICE)
     finally:
         torch.Generator = original  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -14,6 +15,8 @@ import torch
 from transformers import GenerationConfig
 from typer.testing import CliRunner
 
+from benchmarks.calibration import Clock, drafted, drawn
+from mtpc.draft_model.pair import Rule
 from mtpc.lab.check_acceptance import expectation
 from mtpc.lab.check_acceptance.expectation import AcceptanceReference
 from mtpc.lab.cli.main import app
@@ -21,22 +24,24 @@ from mtpc.lab.evaluation import evaluate
 from mtpc.lab.evaluation.decoding import speculate_text
 from mtpc.lab.evaluation.evaluate import EvaluationPlan, evaluate_folders
 from mtpc.lab.evaluation.prompts import Prompts
+from mtpc.lab.evaluation.texts import GeneratedText
 from mtpc.lab.evaluation.trees import TreeSettings
 from mtpc.lab.targets import frozen
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.training import precision, trainer
-from mtpc.lab.training.recipes import byte_target
+from mtpc.lab.training.recipes import byte_target as byte_target_recipe
 from mtpc.lab.training.recipes.byte_target import ByteRecipe, train_byte_target
 from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.lab.training.trainer import Trainer
-from mtpc.methods.drafter import save_drafter
+from mtpc.methods.drafter import load_drafter, save_drafter
+from mtpc.prompt_lookup.table import CopyTable
 from tests.mtpc.lab.corpus_folder import make_corpus
 from tests.mtpc.lab.evaluation.drafters import SCORED, tiny_drafter
 from tests.mtpc.lab.training import tiny_recipes
 from tests.mtpc.lab.training.tiny_recipes import RECIPES, conversations_of, tiny_target
 from tests.support.random_pair import load_pair, make_pair, make_text_target
 from tests.support.simulated_gpu import simulated_gpu
-from tests.support.small_tokenizers import byte_level, sentence_piece
+from tests.support.small_tokenizers import byte_level, byte_target, sentence_piece
 from tests.support.tiny_models import VOCAB
 
 PROMPTS = Prompts({"chat": [[3, 4, 5], [6, 7]], "code": [[5, 4], [9, 9, 2]]})
@@ -59,7 +64,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> FrozenTarget:
 def running_on(name: str) -> Iterator[str]:
     """Make this the device of all commands, and float32 the precision of trainings."""
     with pytest.MonkeyPatch.context() as patched, nullcontext(name) if name == "cpu" else simulated_gpu() as device:
-        for module in (frozen, evaluate, expectation, byte_target):
+        for module in (frozen, evaluate, expectation, byte_target_recipe):
             patched.setattr(module, "default_device", lambda: device)
         for module in (precision, trainer):
             patched.setattr(module, "training_dtype", lambda device: torch.float32)
@@ -78,9 +83,28 @@ def on_both(result: Callable[[str], Any]) -> tuple[Any, Any]:
 def test_tensors_of_two_devices_are_refused() -> None:
     with simulated_gpu() as device:
         weights = torch.ones(3, device=device, requires_grad=True)
-        for wrong in (lambda: weights + torch.ones(3), lambda: torch.stack([weights, torch.ones(3)])):
+        index = torch.tensor(1)
+        for wrong in (
+            lambda: weights + torch.ones(3),
+            lambda: torch.stack([weights, torch.ones(3)]),
+            lambda: torch.stack([weights.sum(), torch.ones(())]),
+            lambda: torch.zeros(()).add_(weights.sum().detach()),
+            lambda: weights.index_select(0, index),
+            lambda: torch.nn.functional.embedding(index, weights[:, None]),
+        ):
             with pytest.raises(RuntimeError, match="expected all tensors to be on the same device"):
                 wrong()
+        here, there = torch.Generator(device), torch.Generator()
+        for draw in (
+            lambda: torch.rand(3, generator=here),
+            lambda: torch.rand(3, device=device, generator=there),
+            lambda: torch.multinomial(weights.detach(), 1, generator=there),
+        ):
+            with pytest.raises(RuntimeError, match="expected a generator of the tensor's device"):
+                draw()
+        assert torch.multinomial(weights.detach(), 1, generator=here).item() < 3
+        assert (weights * torch.tensor(2.0)).tolist() == [2, 2, 2]  # a number may lie on the CPU
+        assert weights[torch.tensor([1])].tolist() == [1]  # so may an index
         with pytest.raises(TypeError, match="to numpy"):
             weights.detach().numpy()
         (weights * torch.tensor([1.0, 2.0, 3.0], device=device)).sum().backward()
@@ -143,25 +167,48 @@ def test_an_evaluation(target: FrozenTarget, tmp_path: Path, name: str) -> None:
                 assert on_gpu[title][column][figure] == pytest.approx(expected, abs=2e-3), (title, column, figure)
 
 
-@pytest.mark.parametrize("lazily", [False, True])
-def test_decoding_with_a_draft_model_of_another_tokenizer(tmp_path: Path, lazily: bool) -> None:
+@pytest.mark.parametrize("translation", ["tli", "slem", "slrs"])
+def test_decoding_with_a_draft_model_of_another_tokenizer(tmp_path: Path, translation: Rule) -> None:
     folder = make_text_target(tmp_path / "target", byte_level(), seed=3)
-    drafter = make_pair(tmp_path / "drafter", folder, "slem", tokenizer=sentence_piece())
+    tokenizer = byte_target() if translation == "slrs" else sentence_piece()
+    drafter = make_pair(tmp_path / "drafter", folder, translation, tokenizer=tokenizer, min_confidence=0.05)
+    prompt = byte_level().encode("The quick brown fox jumps over")
 
     def texts(device: str) -> list[tuple[list[int], list[int]]]:
         part, found = load_pair(drafter, folder, device), []
-        part.verifies_lazily = lazily
+        part.verifies_lazily = True  # where it can, by SLRS
         for temperature in (0.0, 1.0):
             options = {"temperature": temperature, "generator": torch.Generator().manual_seed(0)}
-            decoded = speculate_text(FrozenTarget(folder, device=device), part, [5, 6, 7, 8], 20, 3, **options)
+            decoded = speculate_text(FrozenTarget(folder, device=device), part, prompt, 40, 3, **options)
             found.append((decoded.tokens, decoded.accepted))
         return found
 
     on_cpu, on_gpu = on_both(texts)
     assert on_cpu == on_gpu
+    assert any(sum(accepted) for _, accepted in on_cpu)
 
 
-def test_what_a_server_is_checked_against(target: FrozenTarget, tmp_path: Path) -> None:
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_predicted_and_observed_acceptance(target: FrozenTarget, tmp_path: Path, temperature: float) -> None:
+    save_drafter(tmp_path / "drafter", tiny_drafter("hybrid", target.model), {})
+    given = Namespace(longest=6, max_tokens=20, temperature=temperature)
+    text, table = GeneratedText([3, 4, 5, 9, 8, 1, 2, 6, 11, 14, 7, 10, 12, 13], 5), CopyTable()
+
+    def tokens(device: str) -> list[Any]:
+        here = FrozenTarget(target.folder, device=device)
+        drafter = load_drafter(tmp_path / "drafter", here.facts, device=here.device)
+        if temperature:
+            return [token for token, _ in drawn(here, drafter, table, [text], given)]
+        return list(drafted(here, drafter, table, text, given.longest, Clock()))
+
+    on_cpu, on_gpu = on_both(tokens)
+    assert len(on_cpu) == len(on_gpu) > 3
+    assert {token.by for token in on_cpu} == {"drafter"}
+    for expected, found in zip(on_cpu, on_gpu, strict=True):
+        assert found == expected._replace(predicted=pytest.approx(expected.predicted, abs=1e-4))
+
+
+def test_acceptance_reference(target: FrozenTarget, tmp_path: Path) -> None:
     save_drafter(tmp_path / "drafter", tiny_drafter("mtpc", target.model), {})
 
     def counts(device: str) -> Any:
@@ -172,7 +219,7 @@ def test_what_a_server_is_checked_against(target: FrozenTarget, tmp_path: Path) 
     assert on_cpu == on_gpu
 
 
-def test_commands(target: FrozenTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train_and_evaluate_commands(target: FrozenTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtpc.lab.cli.train_and_score.EvaluationPlan", lambda: EvaluationPlan(length=16, loop=1))
     make_corpus(tmp_path / "corpus", VOCAB, length=2000)
     source = ("--target", target.folder, "--corpus", tmp_path / "corpus")

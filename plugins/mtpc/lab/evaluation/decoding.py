@@ -130,7 +130,7 @@ def speculate_text(
 ) -> DecodedText:
     """Continue a prompt by speculative decoding with a drafter that reads text; see `speculate`.
 
-    Drafts are verified in the host's memory, where the drafter states them.
+    Verification runs on the CPU, where the draft probabilities are.
 
     Args:
         target: Frozen target.
@@ -150,14 +150,11 @@ def speculate_text(
     def uniforms(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator, dtype=torch.float64)
 
-    def read(tokens: list[int], keep: int) -> Tensor:
-        return session.read(tokens, keep).logits.cpu()
-
     def sample(logits: Tensor) -> int:
         return int(logits.argmax() if temperature == 0 else draw(probabilities(logits, temperature), uniforms(1)))
 
     text = list(prompt)
-    new = [sample(read(prompt, 0)[:, -1])]
+    new = [sample(session.read(prompt, 0).logits[:, -1].cpu())]
     while True:
         text += cut_after_end(new, end_tokens)
         if len(text) - len(prompt) >= max_tokens or text[-1] in end_tokens:
@@ -165,7 +162,7 @@ def speculate_text(
         part.add(key, text.copy, new)
         noise = None if temperature == 0 else uniforms(1, num_drafts)
         draft = part.draft([key], [temperature], [num_drafts], noise)
-        logits = read([text[-1], *draft.tokens[0]], len(text) - 1)
+        logits = session.read([text[-1], *draft.tokens[0]], len(text) - 1).logits.cpu()
         tokens = torch.tensor(draft.tokens).long().view(1, -1)
         if draft.lazy is not None:
             p = probabilities(logits, temperature)

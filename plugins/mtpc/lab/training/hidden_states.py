@@ -82,7 +82,7 @@ class HiddenStateCache:
         if not path.exists():
             return None
         try:
-            states = load_file(path, device=str(self.target.device))[TENSOR_NAME]
+            states = load_file(path)[TENSOR_NAME].to(self.target.device)
         except (KeyError, OSError, SafetensorError):
             states = None
         if states is None or states.shape != shape or states.dtype != torch.bfloat16:

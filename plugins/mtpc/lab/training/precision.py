@@ -7,6 +7,8 @@ from functools import cache
 
 import torch
 
+from mtpc.lab.training.processes import Processes
+
 TIMED_SIZE, TIMED_CALLS = 512, 8
 MARGIN = 1.5  # speedup from which bfloat16 is used
 
@@ -15,7 +17,7 @@ def training_dtype(device: torch.device | str) -> torch.dtype:
     """Return the dtype of matrix products in training: bfloat16 where it is faster, else float32.
 
     GPUs always use bfloat16. CPUs with AVX512-BF16 compute it between four times as fast as float32 and half as fast,
-    so one product is timed in each dtype, once per process.
+    so one product is timed in each dtype, once per process. Processes of one training use the same dtype.
 
     Args:
         device: Device of the training.
@@ -26,7 +28,7 @@ def training_dtype(device: torch.device | str) -> torch.dtype:
 @cache
 def _cpu_prefers_bfloat16() -> bool:
     of_bfloat16, of_float32 = (product_seconds(dtype, TIMED_SIZE) for dtype in (torch.bfloat16, torch.float32))
-    return MARGIN * of_bfloat16 < of_float32
+    return Processes.started().largest(MARGIN * of_bfloat16 / of_float32) < 1
 
 
 def product_seconds(dtype: torch.dtype, size: int, device: torch.device | str = "cpu") -> float:
