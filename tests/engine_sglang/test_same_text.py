@@ -123,7 +123,7 @@ def test_radix_cache_hits(plain: SGLangServer, drafted: SGLangServer) -> None:
 
 @one_of_each
 def test_retracted_requests(plain: SGLangServer, drafted: SGLangServer) -> None:
-    lengths = [8, 400] * 12  # whenever a short request ends, the scheduler admits more than there will be room for
+    lengths = [8, 400] * 16  # whenever a short request ends, the scheduler admits more than there will be room for
 
     def answers(server: SGLangServer) -> list[list[int]]:
         with ThreadPoolExecutor(len(lengths)) as pool:
@@ -131,9 +131,12 @@ def test_retracted_requests(plain: SGLangServer, drafted: SGLangServer) -> None:
             asked = [pool.submit(server.generate, prompt, max_new_tokens=length) for prompt, length in requests]
             return texts([answer.result() for answer in asked])
 
-    found = answers(drafted)
-    assert drafted.metric("sglang:num_retracted_requests_total") > 0
-    assert found == answers(plain)
+    expected = answers(plain)
+    for _ in range(10):  # on a busy machine requests may come too slowly for a retraction
+        assert answers(drafted) == expected
+        if drafted.metric("sglang:num_retracted_requests_total") > 0:
+            return
+    raise AssertionError("no request was retracted")
 
 
 @one_of_each
