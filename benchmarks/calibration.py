@@ -35,7 +35,7 @@ from mtpc.lab.evaluation.prompts import prompts_of_file
 from mtpc.lab.evaluation.texts import GeneratedText, generate_texts
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
-from mtpc.methods.drafter import Drafter, draft_budget, load_drafter
+from mtpc.methods.drafter import Drafter, draft_budget
 from mtpc.prompt_lookup.calibration import LARGEST, SMALLEST
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.shared import SharedHead
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the table to this Markdown file")
     given = parser.parse_args()
     target = FrozenTarget(given.target, device=default_device())
-    drafter = target.bind(load_drafter(given.drafter, target.facts, device=target.device))
+    drafter = target.load_drafter(given.drafter)
     table = CopyTable.of(given.drafter)
     written = generate_texts(
         target, prompts_of_file(given.prompts, given.target, given.questions), given.max_tokens, 0, 0

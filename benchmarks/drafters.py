@@ -34,7 +34,6 @@ from mtpc.lab.evaluation.prompts import Prompts, check_prompts
 from mtpc.lab.evaluation.texts import GeneratedText, generate_texts
 from mtpc.lab.evaluation.trees import TreeSettings
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
-from mtpc.methods.drafter import load_drafter
 from mtpc.target_head.shared import SharedHead
 
 SHIPPED = Path(__file__).parent / "chat_prompts.jsonl"
@@ -59,7 +58,7 @@ class Benchmark:
         self.scored, drafts = [], dict(given.drafts)
         for name, folder in given.drafter:
             plan = EvaluationPlan(length=given.max_tokens, num_drafts=drafts.get(name), trees=trees, seed=given.seed)
-            drafter = self.target.bind(load_drafter(folder, self.target.facts, device=default_device()))
+            drafter = self.target.load_drafter(folder)
             self.scored.append(DrafterScorer(name, drafter, head, plan))
             self.digests[name] = digest(folder)
         self.rows = [

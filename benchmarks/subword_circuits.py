@@ -49,7 +49,7 @@ from mtpc.lab.text.conversations import read_conversations
 from mtpc.lab.text.corpus import Corpus
 from mtpc.lab.training.load_balance import ComponentUsage
 from mtpc.lab.training.recipes.conversation_circuit_loss import WindowBatch, component_usage
-from mtpc.methods.drafter import Drafter, load_drafter
+from mtpc.methods.drafter import Drafter
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.parallel.markov_part import MarkovPart
@@ -97,11 +97,11 @@ class CandidateMarkovPart(MarkovPart):
 
 def contestants_of(folder: Path, target: FrozenTarget, head: SharedHead, candidates: int) -> list[Contestant]:
     """Return a checkpoint; a Markov head also with its candidates only."""
-    drafter = target.bind(load_drafter(folder, target.facts))
+    drafter = target.load_drafter(folder)
     check_state(folder.name, drafter)
     found = [Contestant(folder.name, drafter, drafter.head(head))]
     if isinstance(drafter.parallel, MarkovPart):
-        drafter = target.bind(load_drafter(folder, target.facts))
+        drafter = target.load_drafter(folder)
         drafter.parallel = CandidateMarkovPart.of(cast("MarkovPart", drafter.parallel), candidates)
         found.append(Contestant(f"{folder.name}, top {candidates}", drafter, drafter.head(head)))
     return found

@@ -33,7 +33,7 @@ from mtpc.lab.training.recipes import byte_target as byte_target_recipe
 from mtpc.lab.training.recipes.byte_target import ByteRecipe, train_byte_target
 from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.lab.training.trainer import Trainer
-from mtpc.methods.drafter import load_drafter, save_drafter
+from mtpc.methods.drafter import save_drafter
 from mtpc.prompt_lookup.table import CopyTable
 from tests.mtpc.lab.corpus_folder import make_corpus
 from tests.mtpc.lab.evaluation.drafters import SCORED, tiny_drafter
@@ -196,7 +196,7 @@ def test_predicted_and_observed_acceptance(target: FrozenTarget, tmp_path: Path,
 
     def tokens(device: str) -> list[Any]:
         here = FrozenTarget(target.folder, device=device)
-        drafter = load_drafter(tmp_path / "drafter", here.facts, device=here.device)
+        drafter = here.load_drafter(tmp_path / "drafter")
         if temperature:
             return [token for token, _ in drawn(here, drafter, table, [text], given)]
         return list(drafted(here, drafter, table, text, given.longest, Clock()))

@@ -12,7 +12,6 @@ from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import GeneratedText, features_for
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
 from mtpc.lab.targets.generation import generate
-from mtpc.methods.drafter import load_drafter
 from mtpc.target_head.shared import SharedHead
 
 
@@ -33,7 +32,7 @@ class AcceptanceReference:
 
     def __init__(self, target: Path, drafter: Path, num_drafts: int, temperature: float, samples: bool) -> None:
         self.target = FrozenTarget(target, device=default_device(), dtype=torch.float32)
-        loaded = self.target.bind(load_drafter(drafter, self.target.facts, device=self.target.device))
+        loaded = self.target.load_drafter(drafter)
         check_vocabulary(str(drafter), loaded, target)
         plan = EvaluationPlan(num_drafts=num_drafts)
         self.scorer = DrafterScorer(str(drafter), loaded, SharedHead.of(self.target.model), plan)

@@ -20,7 +20,7 @@ from mtpc.lab.evaluation.trees import NO_TREES, TreeSettings, check_trees, tree_
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device, state_below
 from mtpc.lab.text.chat_template import load_tokenizer
-from mtpc.methods.drafter import Drafter, check_drafts, load_drafter
+from mtpc.methods.drafter import Drafter, check_drafts
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import Rates, rates_from_counts
 from mtpc.vocabulary.token_bytes import token_bytes
@@ -153,13 +153,9 @@ def evaluate_folders(target: Path, folders: list[Path], prompts: Prompts, plan: 
     Raises:
         MTPCError: A folder cannot be loaded, or as `evaluate`.
     """
-    device = default_device()
-    frozen = FrozenTarget(target, device=device, dtype=torch.float32)
+    frozen = FrozenTarget(target, device=default_device(), dtype=torch.float32)
     unique = len({folder.name for folder in folders}) == len(folders)
-    drafters = {
-        folder.name if unique else str(folder): frozen.bind(load_drafter(folder, frozen.facts, device=device))
-        for folder in folders
-    }
+    drafters = {folder.name if unique else str(folder): frozen.load_drafter(folder) for folder in folders}
     for name, drafter in drafters.items():
         check_vocabulary(name, drafter, target)
     return evaluate(frozen, prompts, drafters, plan)

@@ -13,7 +13,6 @@ from mtpc.errors import MTPCError
 from mtpc.lab.evaluation.decoding import TargetSession
 from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device, state_below
 from mtpc.lab.text.chat_template import ChatTemplate, load_tokenizer
-from mtpc.methods.drafter import load_drafter
 from mtpc.methods.reference import ReferenceDrafter
 from mtpc.parallel.borrow import borrow_nodes
 from mtpc.target_head.shared import SharedHead
@@ -93,7 +92,7 @@ def tree_step(folder: Path, target_folder: Path, prompt: str, shape: DraftTreeSh
             not support such a tree.
     """
     target = FrozenTarget(target_folder, device=default_device())
-    drafter = target.bind(load_drafter(folder, target.facts, device=target.device))
+    drafter = target.load_drafter(folder)
     check_state(str(folder), drafter)
     tokenizer = load_tokenizer(target_folder)
     ids: list[int] = tokenizer(prompt).input_ids

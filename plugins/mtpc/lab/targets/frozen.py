@@ -16,7 +16,7 @@ from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.errors import MTPCError, first_line
 from mtpc.files.target import Target
 from mtpc.lab.targets.folder import check_folder
-from mtpc.methods.drafter import Drafter
+from mtpc.methods.drafter import Drafter, load_drafter
 
 
 class Features(NamedTuple):
@@ -117,6 +117,17 @@ class FrozenTarget:
         """Return the features of one forward pass, see `states`."""
         hidden, between = self.states(tokens, below, cache)
         return Features(hidden, self.model.lm_head(hidden).float(), between)
+
+    def load_drafter(self, folder: Path) -> Drafter:
+        """Return a drafter of this target from its checkpoint, in float32 on the target's device.
+
+        Args:
+            folder: The drafter checkpoint.
+
+        Raises:
+            MTPCError: See `mtpc.methods.drafter.load_drafter` and `bind`.
+        """
+        return self.bind(load_drafter(folder, self.facts, device=self.device))
 
     def bind(self, drafter: Drafter) -> Drafter:
         """Share the target's layers with a drafter that adapts them, and return the drafter.
