@@ -19,6 +19,9 @@ from torch import Tensor
 from mtpc.to_device import copy_to_device
 from mtpc.verify import penalties
 
+# Most logits that are penalized at once, unless one request has more: SGLang sizes its pools without this memory.
+PART = 1 << 22
+
 
 class _TokenCounts(NamedTuple):
     """Counts of each token in a request's output before its bonus token, int32 [V].
@@ -115,7 +118,13 @@ def penalize(tokens: Tensor, parents: Tensor, batch: Any, logits: Tensor) -> Pen
             for name in penalties.Penalties._fields
         )
     )
-    by_row[rows] = penalties.penalize(by_row[rows], tokens[rows], parents[rows], counts, strengths, late)
+    size = max(1, PART // by_row[0].numel())
+    for start in range(0, len(some), size):
+        part = slice(start, start + size)
+        some_rows, some_strengths = rows[part], penalties.Penalties(*(each[part] for each in strengths))
+        by_row[some_rows] = penalties.penalize(
+            by_row[some_rows], tokens[some_rows], parents[some_rows], counts[part], some_strengths, late
+        )
     return Penalized(batch, rows, requests, counts, tokens[rows, 0])
 
 

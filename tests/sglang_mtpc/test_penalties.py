@@ -101,10 +101,12 @@ def step(requests: list[Request], outputs: list[list[int]], drafts: list[list[in
 
 @pytest.fixture(params=LATE)
 def late(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether tokens count late, on one rank."""
+    """Whether tokens count late, on one rank; then requests are penalized two at a time."""
     monkeypatch.setattr(verify, "get_parallel", lambda: SimpleNamespace(tp_group=SimpleNamespace(world_size=1)))
     schedule = SimpleNamespace(disable_overlap_schedule=LATE[request.param])
     monkeypatch.setattr(penalties, "get_schedule", lambda: schedule)
+    if not schedule.disable_overlap_schedule:
+        monkeypatch.setattr(penalties, "PART", 2 * V * (1 + max(map(len, LINKS.values()))))
     return not schedule.disable_overlap_schedule
 
 
