@@ -17,10 +17,12 @@ from typing import Any
 
 import torch
 from sglang.srt.runtime_context import get_parallel, get_schedule
+from sglang.srt.speculative.adaptive_runtime_state import SpecRuntimeState
 from sglang.srt.speculative.eagle_worker_common import prepare_for_draft
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker
 from torch import Tensor
 
+from mtpc.draft import Draft
 from mtpc.methods.drafter import split_drafts
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.to_device import copy_to_device
@@ -42,6 +44,7 @@ from sglang_mtpc.metrics import DraftMetrics, metrics_enabled
 from sglang_mtpc.mixing import Mixing
 from sglang_mtpc.ranks import check_ranks
 from sglang_mtpc.request_vocabularies import SGLangRequestVocabularies
+from sglang_mtpc.runtime_states import without_drafts
 from sglang_mtpc.shape import DraftShape
 from sglang_mtpc.step import BatchSteps
 from sglang_mtpc.timing import make_dummy_step
@@ -55,6 +58,7 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
 
     Attributes:
         drafts_nothing: Whether the draft layers only compute the state for the parallel part.
+        loop_steps: Passes of the draft layers for the longest draft.
     """
 
     drafts_nothing = False
@@ -75,7 +79,8 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         self.metrics = DraftMetrics.of_served(self.clock, self.vocabularies, self.shape.depth)
         # SGLang prepares its draft loop for these steps; layers that draft nothing make the first pass as well.
         steps, rest = split_drafts(served.config(), served.drafter_shape().depth)
-        self.drafts_nothing, self.speculative_num_steps = steps == 0, max(1, steps)
+        self.drafts_nothing, self.loop_steps = steps == 0, max(1, steps)
+        self.speculative_num_steps = self.loop_steps
         self.parallel = self._parallel_drafter(rest) if rest else None
         self.strategy = self._strategy()
 
@@ -89,7 +94,7 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
     @property
     def draft_steps(self) -> int:
         """Draft tokens of the autoregressive part."""
-        return 0 if self.drafts_nothing else self.speculative_num_steps
+        return 0 if self.drafts_nothing else self.loop_steps
 
     @property
     def _keeps_target_states(self) -> bool:
@@ -104,7 +109,7 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
     def _strategy(self) -> Strategy | None:
         """Return the strategy of each step; None: SGLang's unchanged loop drafts all tokens."""
         lengths, parallel, loop, lap = self.lengths, self.parallel, self.run_loop, self.clock.lap
-        model, steps = self.draft_runner.model, self.speculative_num_steps
+        model, steps = self.draft_runner.model, self.loop_steps
         vocab_size = self.target_worker.model_config.vocab_size
         if parallel is None and lengths is None and not self.shape.borrowed:
             return None
@@ -192,6 +197,8 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
             else:
                 draft_input = batch.spec_info
                 drafts = self.strategy(batch, self.steps.begin(batch))
+                if isinstance(drafts, Draft):  # shorter where SGLang has chosen a shorter length
+                    drafts = drafts.first(self.speculative_num_draft_tokens - 1)
                 built = verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
             keep_limits(built, batch.reqs, self.shape.children == 1)
             return built
@@ -269,6 +276,26 @@ class AutoregressiveWorker(EagleWorker):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         verify.install()
+
+    def build_adaptive_runtime_state(
+        self, speculative_num_steps: int, speculative_num_draft_tokens: int, *args: Any, **options: Any
+    ) -> SpecRuntimeState:
+        """Build a runtime state of another draft length; only drafts that SGLang's own loop makes are shorter in it."""
+        sizes = speculative_num_steps, speculative_num_draft_tokens
+        state = super().build_adaptive_runtime_state(*sizes, *args, **options)
+        if self._draft_worker.strategy is not None:
+            state.draft_attn_backend = self._draft_worker.draft_attn_backend
+        return state
+
+    def apply_runtime_state(self, state: SpecRuntimeState, *args: Any, **options: Any) -> None:
+        """Enter a runtime state."""
+        super().apply_runtime_state(state, *args, **options)
+        if self._draft_worker.strategy is not None:
+            self._draft_worker.speculative_num_steps = self._draft_worker.loop_steps
+
+    def _build_trivial_verify_input(self, batch: Any, *args: Any, **options: Any) -> Any:
+        """Return SGLang's ``EagleVerifyInput`` of a step that drafts nothing."""
+        return without_drafts(self, batch)
 
     def verify(self, batch: Any, *args: Any, **options: Any) -> Any:
         """Verify as many tokens of each request as the step has drafted."""

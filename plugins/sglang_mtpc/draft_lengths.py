@@ -70,7 +70,6 @@ class WorkerLengths:
         self.device, self.shape, self.adapts = device, shape, cost is not None
         self.predictions = new_predictions(vocab_size)
         self.times_steps = False  # whether `time_steps` measures the cost
-        self.least = 0 if device.type == "cpu" else 1  # SGLang's kernels are untested without draft tokens
         longest = shape.nodes
         self.ways: list[DrafterTokens] = [[drafter_token_count(budget, length) for length in range(longest + 1)]]
         if copies and budget.tokens:
@@ -89,7 +88,7 @@ class WorkerLengths:
         given = served.step_cost()
         cost = (given or DEFAULT_COSTS) if adapts else None
         made = cls(table, device, budget, shape, cost, copies, served.config().vocab_size)
-        made.times_steps = adapts and given is None and device.type == "cpu"
+        made.times_steps = adapts and given is None
         return made
 
     def time_steps(self, step: Callable[[int], object], draft: Callable[[int], object] | None, requests: int) -> None:
@@ -138,7 +137,6 @@ class WorkerLengths:
             return ChosenLength(self.ways[0][longest], longest)
         shortest = longest if self.shape.children > 1 else 1
         way, length = self.controller.common_length(longest, self.ways, shortest)
-        length = max(self.least, length)
         return ChosenLength(way[length], length)
 
     def extend_with_copied(self, draft: Draft, copied: Copied, chosen: ChosenLength) -> Draft:

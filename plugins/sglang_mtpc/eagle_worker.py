@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
+from sglang.srt.speculative.adaptive_runtime_state import SpecRuntimeState
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
+
+from sglang_mtpc.runtime_states import shared_state
 
 
 @contextmanager
@@ -64,6 +68,15 @@ class EagleWorker(EAGLEWorkerV2):
         if metrics is not None:
             metrics.begin_step(batch, None if requests is None else requests.chosen)
         return super().forward_batch_generation(batch, *args, **options)
+
+    def build_adaptive_runtime_state(
+        self, speculative_num_steps: int, speculative_num_draft_tokens: int, *args: Any, **options: Any
+    ) -> SpecRuntimeState:
+        """Build a runtime state of another draft length; on a CPU it shares all but its numbers."""
+        sizes = speculative_num_steps, speculative_num_draft_tokens
+        if torch.device(self.device).type == "cpu":
+            return shared_state(self.target_worker.model_runner, *sizes, self._draft_worker)
+        return super().build_adaptive_runtime_state(*sizes, *args, **options)
 
     def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], *args: Any, **options: Any) -> None:
         """Count accepted tokens; SGLang calls it for each step in order, when the counts are on the host."""

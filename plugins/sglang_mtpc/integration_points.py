@@ -31,6 +31,7 @@ HEAD = "the target's output head"
 NATIVE = "draft vocabularies or prompt lookup with SGLang's own drafters"
 NATIVE_COPYING = "prompt lookup with SGLang's own drafters"
 LONGER = "longer drafts of SGLang's own drafters by prompt lookup"
+ADAPTED = "--speculative-adaptive"
 KINDS = {kind: f"an autoregressive part with {kind} layers" for kind in get_args(LayerType)}
 REQUEST_TOKENS = "draft vocabularies by language, prompt lookup or a text part"
 STATE = "a state between the target's layers"
@@ -452,6 +453,48 @@ TABLE = (
     IntegrationPoint(
         STATE, f"{_SRT}.models.llama", "LlamaForCausalLM.set_eagle3_layers_to_capture", "self layer_ids",
         "called", "makes a target return the state between layers that a drafter reads; here a Llama",
+    ),
+    IntegrationPoint(
+        ADAPTED, f"{_SPEC}.adaptive_spec_params", "resolve_candidate_steps_from_config", "cfg_path",
+        "called", "returns the draft lengths among which SGLang chooses",
+    ),
+    IntegrationPoint(
+        ADAPTED, f"{_SPEC}.adaptive_spec_params", "AdaptiveSpeculativeParams.__init__", "self initial_steps cfg_path",
+        "called", "chooses the draft length by batch size and acceptance, for a parallel part alone",
+    ),
+    IntegrationPoint(
+        ADAPTED, f"{_SPEC}.adaptive_runtime_state", "AdaptiveController.init_states", "self cuda_graph_bs",
+        "called", "builds the runtime states of all draft lengths",
+    ),
+    IntegrationPoint(
+        ADAPTED, f"{_SPEC}.adaptive_runtime_state", "AdaptiveController.activate_step_by_batch", "self batch_size",
+        "called", "enters the runtime state of a batch",
+    ),
+    IntegrationPoint(
+        ADAPTED, f"{_SPEC}.adaptive_runtime_state", "AdaptiveController.on_verify_complete",
+        "self num_correct_drafts_per_req batch_size",
+        "called", "reports accepted draft tokens",
+    ),
+    IntegrationPoint(
+        ADAPTED, _EAGLE, "EAGLEWorkerV2.apply_runtime_state", "self state",
+        "hooked", "enters a runtime state; drafts that are made without SGLang's loop keep their number of passes",
+    ),
+    IntegrationPoint(
+        ADAPTED, _EAGLE, "EAGLEWorkerV2._build_trivial_verify_input", "self batch",
+        "hooked", "builds the verification of a step without drafts, with the distributions that SGLang requires",
+    ),
+    IntegrationPoint(
+        ADAPTED, f"{_SRT}.model_executor.model_runner", "ModelRunner._get_attention_backend", "self init_new_workspace",
+        "called", "creates the attention backend of a draft length",
+    ),
+    IntegrationPoint(
+        ADAPTED, f"{_SRT}.model_executor.runner", "DecodeCudaGraphRunner.__init__",
+        "self model_runner * attn_backend speculative_num_steps speculative_num_draft_tokens",
+        "called", "captures the CUDA graphs of a draft length",
+    ),
+    IntegrationPoint(
+        ADAPTED, f"{_SRT}.runtime_context", "RuntimeContext.override", "self source",
+        "called", "changes the draft length in SGLang's configuration",
     ),
     IntegrationPoint(
         RAY, RAY_ENGINE, "_create_scheduler_actor", "* server_args",

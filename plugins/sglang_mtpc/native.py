@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from sglang.srt.layers.logits_processor import LogitsProcessor
 from sglang.srt.runtime_context import get_schedule, get_spec
-from sglang.srt.speculative.adaptive_runtime_state import AdaptiveController, SpecRuntimeState
+from sglang.srt.speculative.adaptive_runtime_state import AdaptiveController
 from sglang.srt.speculative.eagle_worker_v2 import EagleDraftWorker, EAGLEWorkerV2
 from sglang.srt.speculative.standalone_worker_v2 import StandaloneDraftWorker, StandaloneWorkerV2
 from torch import Tensor, nn
@@ -213,24 +213,6 @@ class NativeWorker(EagleWorker):
         super().init_cuda_graphs(*args, **options)
         if lookup is not None:
             lookup.lengths.time_steps(make_dummy_step(runner), None, get_schedule().max_running_requests)
-
-    def build_adaptive_runtime_state(
-        self, speculative_num_steps: int, speculative_num_draft_tokens: int, *args: Any, **options: Any
-    ) -> SpecRuntimeState:
-        """Build a runtime state; on a CPU, where nothing is captured for a length, it shares all but its numbers."""
-        sizes, draft = (speculative_num_steps, speculative_num_draft_tokens), self._draft_worker
-        target = self.target_worker.model_runner
-        if torch.device(self.device).type != "cpu":
-            return super().build_adaptive_runtime_state(*sizes, *args, **options)
-        return SpecRuntimeState(
-            *sizes,
-            draft_attn_backend=draft.draft_attn_backend,
-            cuda_graph_runner=draft.cuda_graph_runner,
-            target_attn_backend=target.attn_backend,
-            target_graph_runner=target.decode_cuda_graph_runner,
-            draft_extend_attn_backend=draft.draft_extend_attn_backend,
-            cuda_graph_runner_for_draft_extend=draft.cuda_graph_runner_for_draft_extend,
-        )
 
     def forward_batch_generation(self, batch: Any, *args: Any, **options: Any) -> Any:
         """Run one step of the scheduler and return SGLang's ``GenerationBatchResult``."""

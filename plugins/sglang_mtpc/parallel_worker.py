@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 from sglang.srt.model_executor.forward_batch_info import CaptureHiddenMode
-from sglang.srt.runtime_context import get_parallel, get_schedule
+from sglang.srt.runtime_context import get_parallel, get_schedule, get_spec
 from sglang.srt.speculative.base_spec_worker import BaseSpecWorker
 from sglang.srt.speculative.eagle_info import EagleDraftInput
 from sglang.srt.speculative.eagle_worker_common import run_eagle_verify
 from sglang.srt.speculative.spec_utils import get_plan_stream
 from torch import Tensor
 
-from mtpc.draft import DraftContext
+from mtpc.draft import Draft, DraftContext
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from sglang_mtpc import served, verify
@@ -29,6 +29,7 @@ from sglang_mtpc.drafting import Drafting
 from sglang_mtpc.metrics import DraftMetrics, metrics_enabled
 from sglang_mtpc.ranks import check_ranks
 from sglang_mtpc.request_vocabularies import SGLangRequestVocabularies
+from sglang_mtpc.runtime_states import TargetStates, without_drafts
 from sglang_mtpc.step import BatchSteps
 from sglang_mtpc.timing import make_dummy_step
 
@@ -45,11 +46,14 @@ class ParallelWorker(BaseSpecWorker):
         metrics: Counts drafts; None: metrics are disabled.
         vocabularies: Draft vocabularies; None: the whole vocabulary is drafted.
         requests: Draft vocabularies of the batch; None: all requests use one.
+        states: Target states of the draft lengths that SGLang adapts; None: drafts have the length of ``shape``.
+        topk: Children of a node, as SGLang's functions read it.
     """
 
     metrics: DraftMetrics | None = None
     vocabularies: DraftVocabularies | None = None
     requests: SGLangRequestVocabularies | None = None
+    states: TargetStates | None = None
 
     def __init__(self, server_args: Any, gpu_id: int, nccl_port: int, target_worker: Any) -> None:
         super().__init__()
@@ -58,6 +62,7 @@ class ParallelWorker(BaseSpecWorker):
         self._target_worker, self._draft_worker = target_worker, None
         self.device = torch.device(runner.device)
         self.shape = served.shape()
+        self.topk = self.shape.children
         self.steps = BatchSteps(target_worker.random_seed)
         self.plan_stream, self.plan_stream_context = get_plan_stream(runner.device)
         ranks = parallel.tp_rank, parallel.dp_rank
@@ -66,6 +71,8 @@ class ParallelWorker(BaseSpecWorker):
         self.metrics = DraftMetrics.of_served(self.clock, self.vocabularies, self.shape.depth)
         if self.requests is not None and self.metrics is not None:
             self.requests.tally = self.metrics.tally
+        if get_spec().speculative_adaptive:
+            self.states = TargetStates(runner)
         verify.install()
 
     def init_cuda_graphs(self) -> None:
@@ -74,6 +81,8 @@ class ParallelWorker(BaseSpecWorker):
         states = torch.zeros(1, config.hidden_size, dtype=config.dtype, device=self.device)
         graphs = getattr(self, "_additional_graph_memory_usage", {})  # {}: not reported by this SGLang
         self.drafting.prepare(self.target_worker.model_runner, states, graphs)
+        if self.states is not None:
+            self.states.prepare()
         if self.lengths is not None:
             step, most = make_dummy_step(self.target_worker.model_runner), get_schedule().max_running_requests
             self.lengths.time_steps(
@@ -107,6 +116,8 @@ class ParallelWorker(BaseSpecWorker):
                 self.requests.choose(batch.reqs)
             if self.metrics is not None:
                 self.metrics.begin_step(batch, None if self.requests is None else self.requests.chosen)
+            if self.states is not None:
+                self.states.activate(len(batch.reqs))
             batch.spec_info = self._draft(batch)
             if self.metrics is not None:
                 self.metrics.set_length(batch.spec_info.spec_steps)
@@ -127,6 +138,8 @@ class ParallelWorker(BaseSpecWorker):
 
     def on_verify_complete_cpu(self, num_correct_drafts_per_req: list[int], batch_size: int = 0) -> None:
         """Count accepted tokens; SGLang calls it for each step in order, when the counts are on the host."""
+        if self.states is not None:
+            self.states.verified(num_correct_drafts_per_req, batch_size)
         if self.metrics is not None:
             self.metrics.verified(num_correct_drafts_per_req)
 
@@ -174,9 +187,14 @@ class ParallelWorker(BaseSpecWorker):
 
     def _draft(self, batch: Any) -> Any:
         """Draft, and return SGLang's ``EagleVerifyInput``."""
+        length = self.shape.nodes if self.states is None else self.states.speculative_num_steps
+        if not length:
+            return without_drafts(self, batch)
         with self.clock:
             draft_input = batch.spec_info
             drafts = self.strategy(batch, self.steps.begin(batch))
+            if isinstance(drafts, Draft):
+                drafts = drafts.first(length)
         built = verify.verify_input(batch, draft_input, drafts, self.shape, self.target_worker)
         keep_limits(built, batch.reqs, self.shape.children == 1)
         return built

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sglang.srt.model_executor.cuda_graph_config import Backend, Phase, check_cuda_graph_backend
 from sglang.srt.runtime_context import get_device, get_parallel, get_schedule, get_serving, get_spec
 
 from mtpc.draft_length.cost import StepCost
@@ -81,21 +80,17 @@ def copies() -> bool:
 def adapts() -> bool:
     """Return whether draft length is adaptive.
 
-    It is not in CUDA graphs, which verify a fixed number of tokens, nor with overlapping steps, where the tokens of the
-    last step are not known.
+    It is on CPUs only: on a GPU, CUDA graphs and some attention backends verify a fixed number of tokens.  Steps may
+    not overlap, as the tokens of the last one must be known.  With ``--speculative-adaptive`` SGLang chooses instead.
     """
-    settings = token_map.read(get_spec().speculative_token_map)
-    return settings.adaptive and not in_graphs() and get_schedule().disable_overlap_schedule
+    settings, by_sglang = token_map.read(get_spec().speculative_token_map), get_spec().speculative_adaptive
+    is_possible = get_device().device == "cpu" and get_schedule().disable_overlap_schedule
+    return settings.adaptive and is_possible and not by_sglang
 
 
 def step_cost() -> StepCost | None:
     """Return the ``step_cost`` that the user has set; None: it is measured at start-up."""
     return token_map.read(get_spec().speculative_token_map).step_cost
-
-
-def in_graphs() -> bool:
-    """Return whether SGLang verifies in CUDA graphs."""
-    return get_device().device != "cpu" and not check_cuda_graph_backend(Phase.DECODE, Backend.DISABLED)
 
 
 def drafter_shape() -> DraftShape:
@@ -160,7 +155,8 @@ def announce(logits: DraftLogits | None, steps: int, text: TextDrafting | None =
     tree = [f"trees of {drafts.nodes} nodes"] * (drafts.children > 1)
     if text is None:
         from_what = f"drafting from all {drafter.vocab_size} tokens" if logits is None else logits.summary
-        lengths = "adaptive draft length" if adapts() else "fixed draft length"
+        by_sglang = "SGLang's adaptive draft length" if get_spec().speculative_adaptive else "fixed draft length"
+        lengths = "adaptive draft length" if adapts() else by_sglang
         more = [*tree, *["prompt lookup"] * copies(), lengths]
     else:
         from_what = "drafting from the request's text"

@@ -24,6 +24,7 @@ from sglang_mtpc.token_map import copies, read, vocabulary_values
 
 # SGLang's speculative settings that drafters of this project use; the others must keep their defaults.
 USED_SETTINGS = {
+    "speculative_adaptive",
     "speculative_algorithm",
     "speculative_attention_mode",
     "speculative_draft_model_path",
@@ -33,6 +34,7 @@ USED_SETTINGS = {
     "speculative_use_rejection_sampling",
 }
 REVISION = "speculative_draft_model_revision"  # used if the drafter is a Hugging Face id
+ADAPTIVE_CONFIG = "speculative_adaptive_config"  # used if SGLang adapts the draft length
 MAP_SETTING = "speculative_token_map"  # used by the target's output head, prompt lookup, draft lengths, trees
 # Other settings that are not supported with drafters, or would not be lossless, and their required values.
 FIXED = {
@@ -47,20 +49,23 @@ FIXED = {
     "pp_size": 1,
 }
 POSITIVE = ("tp_size", "max_running_requests")
-FIXED_FOR_TEXT = {"speculative_eagle_topk": 1}  # with a text part, likewise
+FIXED_FOR_TEXT = {"speculative_adaptive": False, "speculative_eagle_topk": 1}  # with a text part, likewise
 # Also allowed: drafters are never quantized, and draft chains unless the user asks for trees.
 EQUIVALENT = {"speculative_draft_model_quantization": "unquant", "speculative_eagle_topk": None}
 CPU_MLP_MULTIPLE = 32  # SGLang pads the target's MLP on a CPU to a multiple of it for each rank
 TREE_ATTENTION = ("flashinfer", "fa3", "triton")  # backends on GPUs that verify trees with any page size
 
 
-def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None:
+def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> DraftShape | None:
     """Check the settings and the drafter checkpoint; settings without a drafter of this project pass.
 
     Args:
         settings: SGLang's server arguments as resolved so far.
         given: SGLang's server arguments as the user gave them.
         target: Returns SGLang's ``ModelConfig`` of the target.
+
+    Returns:
+        The shape of the drafts; None without a drafter of this project.
 
     Raises:
         MTPCError: A setting or the checkpoint is wrong, or a tree has more nodes than a draft vocabulary allows; the
@@ -77,7 +82,7 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
         )
     if not is_ours(settings):
         check_native(settings, target)
-        return
+        return None
     if folder is None:
         raise MTPCError(
             f"--speculative-algorithm {algorithm} needs --speculative-draft-model-path, a drafter's folder or "
@@ -102,17 +107,20 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> None
         _check_sharding(settings, config.autoregressive, folder)
     reads_tokens = copied or method.reads_text
     used = integration_points.groups_used(config, settings.device, vocabularies is not None, reads_tokens, reads_head)
+    used |= {integration_points.ADAPTED} if settings.speculative_adaptive else set()
     for problem in integration_points.problems(used | integration_points.ray_groups(settings)):
         raise MTPCError(problem)
     used_if = {
         MAP_SETTING: config.autoregressive is not None or reads_head or not values,
         REVISION: is_hub_id(given.speculative_draft_model_path),
+        ADAPTIVE_CONFIG: given.speculative_adaptive,
     }
     _check_fixed(given, _defaults(given, USED_SETTINGS | {key for key, is_used in used_if.items() if is_used}), method)
     _check_fixed(settings, FIXED, method)
     if shape.children > 1:
         _check_tree(settings, drafter.parallel if drafter.split(shape.depth)[1] else None)
         _check_room(shape, config, vocabularies)
+    return shape
 
 
 def is_ours(settings: Any) -> bool:

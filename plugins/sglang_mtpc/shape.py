@@ -50,6 +50,7 @@ def flag(key: str) -> str:
 
 
 STEPS, TOKENS, TOPK = map(flag, ("speculative_num_steps", "speculative_num_draft_tokens", "speculative_eagle_topk"))
+ADAPTIVE, ADAPTIVE_CONFIG = flag("speculative_adaptive"), flag("speculative_adaptive_config")
 
 
 def draft_shape(settings: Any, config: DrafterConfig) -> DraftShape:
@@ -70,13 +71,17 @@ def draft_shape(settings: Any, config: DrafterConfig) -> DraftShape:
         raise MTPCError(f"{TOPK} is {children}, but it must be at least 1.")
     if read(settings.speculative_token_map).copy_tokens is not None:
         raise MTPCError(f"'copy_tokens' of --speculative-token-map is for SGLang's own drafters: set {STEPS} instead.")
+    if children > 1 and settings.speculative_adaptive:
+        raise MTPCError(f"{TOPK} is {children}, but with {ADAPTIVE} it must be 1: SGLang adapts the length of chains.")
     return _chain(settings, config) if children == 1 else _tree(settings, config, children)
 
 
 def _chain(settings: Any, config: DrafterConfig) -> DraftShape:
     """Return the shape of a chain, or raise `MTPCError`."""
     depth, tokens, setting = settings.speculative_num_steps, settings.speculative_num_draft_tokens, STEPS
-    if depth is None:
+    if settings.speculative_adaptive:
+        depth, setting = _largest_step(settings), f"The largest of candidate_steps ({ADAPTIVE_CONFIG})"
+    elif depth is None:
         depth, setting = (config.num_drafts, STEPS) if tokens is None else (tokens - 1, f"{TOKENS} less 1")
     copied = copies(settings.speculative_token_map)
     check_drafts(config, depth, setting, settings.speculative_draft_model_path, copied)
@@ -88,6 +93,23 @@ def _chain(settings: Any, config: DrafterConfig) -> DraftShape:
     if read(settings.speculative_token_map).borrow:
         raise MTPCError(f"'borrow' of --speculative-token-map needs a draft tree: set {TOPK} to 2 or more.")
     return DraftShape(depth, 1, depth)
+
+
+def _largest_step(settings: Any) -> int:
+    """Return the longest of the draft lengths among which SGLang chooses, or raise `MTPCError`."""
+    from sglang.srt.speculative.adaptive_spec_params import resolve_candidate_steps_from_config
+
+    path, steps = settings.speculative_adaptive_config, settings.speculative_num_steps
+    try:
+        largest: int = max(resolve_candidate_steps_from_config(path))
+    except (OSError, ValueError, AttributeError) as error:
+        raise MTPCError(f"{ADAPTIVE_CONFIG} is {path}, which cannot be used: {error}.") from error
+    if steps not in (None, largest):
+        raise MTPCError(
+            f"{STEPS} is {short_repr(steps)}, but with {ADAPTIVE} it is the largest of candidate_steps, {largest}: "
+            "leave it out."
+        )
+    return largest
 
 
 def _tree(settings: Any, config: DrafterConfig, children: int) -> DraftShape:

@@ -43,13 +43,20 @@ def check_first(server_args: Any, previous: Callable[[Any], None]) -> None:
     """
     try:
         _download(server_args)
-        check_settings(resolving_view(server_args), server_args, lambda: model_config_of(server_args))
+        shape = check_settings(resolving_view(server_args), server_args, lambda: model_config_of(server_args))
     except MTPCError:
         show_messages()
         raise
-    if resolving_view(server_args).speculative_algorithm is not None:
+    settings = resolving_view(server_args)
+    if settings.speculative_algorithm is not None:
         await_child_message()
-    native_settings.handle_speculative_decoding(server_args, previous)
+    if shape is None or not settings.speculative_adaptive:
+        native_settings.handle_speculative_decoding(server_args, previous)
+        return
+    # SGLang's handling knows adaptive draft lengths for its own algorithms only, and would disable them with a warning.
+    declare_resolution(server_args, PACKAGE, speculative_adaptive=False, speculative_num_steps=shape.depth)
+    previous(server_args)
+    declare_resolution(server_args, PACKAGE, speculative_adaptive=True)
 
 
 def _download(server_args: Any) -> None:

@@ -31,7 +31,7 @@ class TextWorker(ParallelWorker):
     def init_cuda_graphs(self) -> None:
         """Time decoding steps on a CPU, unless the user has set ``step_cost``; drafting is not the engine's."""
         drafting = self.text
-        if not served.adapts() or served.step_cost() is not None or self.device.type != "cpu":
+        if not served.adapts() or served.step_cost() is not None:
             return
 
         def draft(requests: int) -> None:
@@ -51,21 +51,20 @@ class TextWorker(ParallelWorker):
             part.verifies_lazily = get_parallel().tp_size == 1
             self.text = self._drafting(part)
         served.announce(None, 0, self.text)
-        # CUDA graphs verify a fixed number of tokens, and SGLang's kernels are untested without draft tokens.
-        shortest = self.shape.depth if served.in_graphs() else int(self.device.type != "cpu")
+        # On a GPU, CUDA graphs and some attention backends verify a fixed number of tokens.
+        shortest = 0 if self.device.type == "cpu" else self.shape.depth
         vocab_size = served.config().vocab_size
         return TextChain(self.text, vocab_size, self.device, self.shape.depth, shortest, self.clock.lap)
 
     def _drafting(self, part: TextPart) -> TextDrafting:
-        """Return who drafts how long, by the user's settings; on a GPU lengths adapt only by costs that are set."""
-        cost = served.step_cost() or (DEFAULT_COSTS if self.device.type == "cpu" else None)
+        """Return who drafts how long, by the user's settings."""
         return TextDrafting.of(
             part,
             Path(served.folder()),
             served.config().own_drafts,
             self.shape.depth,
             copies=served.copies(),
-            cost=cost if served.adapts() else None,
+            cost=served.step_cost() or DEFAULT_COSTS if served.adapts() else None,
             ragged=False,
         )
 

@@ -121,7 +121,6 @@ def test_directories(target: Path, copy: Path, change: Callable[[Path], None], s
         (("--tp-size", "0"), "--tp-size is 0, but it must be at least 1"),
         (("--tp-size", "-2"), "--tp-size is -2"),
         (("--max-running-requests", "0"), "--max-running-requests is 0"),
-        (("--speculative-adaptive",), "with a FastMTP drafter it must be False"),
         (("--speculative-draft-window-size", "64"), "must be None"),
         (("--pp-size", "2"), "--pp-size is 2"),
         (("--speculative-token-map", "gone.json"), "gone.json is missing"),
@@ -235,6 +234,20 @@ def test_adaptive_draft_lengths(target: Path, fastmtp: Path) -> None:
     overlaps = (PATH, str(fastmtp), "--speculative-token-map", "?adaptive=false")
     assert not resolved(target, *overlaps, algorithm="FASTMTP").disable_overlap_schedule
     refused("'step_cost.plain'", target, *given, '?copy=true&step_cost={"plain":[]}', algorithm="FASTMTP")
+
+
+def test_lengths_that_sglang_adapts(target: Path, fastmtp: Path, tmp_path: Path) -> None:
+    file = tmp_path / "steps.json"
+    given = (PATH, str(fastmtp), "--speculative-adaptive", "--speculative-adaptive-config", str(file))
+    file.write_text('{"1": {"candidate_steps": [1, 4, 2]}, "32": {"candidate_steps": [0]}}')
+    found = resolved(target, *given, algorithm="FASTMTP")
+    assert found.speculative_adaptive
+    assert (found.speculative_num_steps, found.speculative_num_draft_tokens) == (4, 5)
+    for text in ("[]", "{", '{"1": 3}', '{"1": {"candidate_steps": []}}', '{"1": {"candidate_steps": [-1]}}'):
+        file.write_text(text)
+        refused("steps.json, which cannot be used", target, *given, algorithm="FASTMTP")
+    file.write_text('{"1": {"candidate_steps": [0]}}')
+    refused("The largest of candidate_steps (--speculative-adaptive-config) is 0", target, *given, algorithm="FASTMTP")
 
 
 KEYS = sorted(field.alias or name for name, field in TokenMap.model_fields.items() if name != "vocabulary")

@@ -41,7 +41,8 @@ def worker(file: Path | None, parallel: Any = None) -> Any:
     made = AutoregressiveDraftWorker.__new__(AutoregressiveDraftWorker)
     made.clock, made.parallel, made.shape = DraftClock(file), parallel, DraftShape(2, 1, 2)
     made.lengths, made.steps = None, BatchSteps(7)
-    made.speculative_num_steps, made.speculative_num_draft_tokens = 1, 3
+    made.loop_steps = made.speculative_num_steps = 1
+    made.speculative_num_draft_tokens = 3
     made.draft_runner = SimpleNamespace(model=model())
     made.target_worker = SimpleNamespace(model_config=SimpleNamespace(vocab_size=VOCAB))
     made.strategy = made._strategy()
@@ -114,7 +115,9 @@ def copying_worker(lengths: Texts, steps: int, parallel: Any = None, first: torc
 
     made = worker(None, parallel)
     made.draft_runner.model.defers_first_logits, made.draft_runner.model.first_logits = first is not None, first_logits
-    made.lengths, made.shape, made.speculative_num_steps = lengths, lengths.shape, steps
+    made.lengths, made.shape = lengths, lengths.shape
+    made.loop_steps = made.speculative_num_steps = steps
+    made.speculative_num_draft_tokens = lengths.shape.nodes + 1
     made.strategy = made._strategy()
     return made
 
@@ -197,7 +200,8 @@ def test_a_window_reads_the_states_of_every_draft_step(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(AutoregressiveDraftWorker, "run_loop", loop)
     made = worker(None, parallel)
-    made.speculative_num_steps = 3
+    made.loop_steps = made.speculative_num_steps = 3
+    made.speculative_num_draft_tokens = 6
     made.strategy = made._strategy()
     made.draft(batch)
     assert torch.equal(seen[0].states, torch.cat([states, later.transpose(0, 1)], 1))

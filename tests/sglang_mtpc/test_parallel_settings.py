@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from sglang.srt.arg_groups.overrides import model_config_of, resolving_view
 from sglang.srt.server_args import prepare_server_args
+from sglang.srt.speculative.adaptive_spec_params import AdaptiveSpeculativeParams
 
 from mtpc.errors import MTPCError
 from mtpc.lab.bench.configuration import MeasuredServer, configuration, write
@@ -90,6 +92,22 @@ def test_a_configuration_of_mtpc_plan(copying: Any, target: Path, drafter: Path,
     assert (read(found.speculative_token_map).step_cost is None) == (copying is None)
     write(file, "sglang", configuration(served, [[1, 20, 0]], None))
     assert prepare_server_args(["--config", str(file)]).speculative_algorithm is None
+
+
+def test_a_configuration_of_mtpc_plan_for_a_gpu(
+    target: Path, drafter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    file, served = tmp_path / "own.yaml", MeasuredServer("sglang", str(target), str(drafter))
+    write(file, "sglang", configuration(served, [[1, 4, 3], [5, 8, 5], [9, 20, 0]], None))
+    monkeypatch.undo()
+    given = prepare_server_args(["--config", str(file), "--device", "cpu"])
+    given.resolve_once()
+    found = resolving_view(given)
+    assert found.speculative_adaptive
+    assert found.speculative_num_draft_tokens == 6
+    chosen = AdaptiveSpeculativeParams(5, found.speculative_adaptive_config)
+    assert [chosen.get_steps_for_batch(requests) for requests in (1, 4, 5, 8, 9, 20)] == [3, 3, 5, 5, 0, 0]
 
 
 def test_a_tree(target: Path, drafter: Path) -> None:

@@ -70,6 +70,7 @@ def test_a_window_drafts_through_the_targets_head_by_language(
     folder = make_target_leaves(tmp_path / "drafter", target, token_input=token_input)
     shape = DraftShape(4, children, 4 if children == 1 else 9)
     spec = SimpleNamespace(
+        speculative_adaptive=False,
         speculative_draft_model_path=str(folder),
         speculative_token_map=f"{make_vocabulary(tmp_path / 'vocabulary.json', 258)}?size=60",
         speculative_num_steps=shape.depth,
@@ -89,7 +90,7 @@ def test_a_window_drafts_through_the_targets_head_by_language(
     made: Any = ParallelWorker.__new__(ParallelWorker)
     made.device, made.shape, made.clock = torch.device("cpu"), shape, DraftClock(None)
     made._target_worker = SimpleNamespace(model_runner=SimpleNamespace(model=plain))
-    monkeypatch.setattr(served, "in_graphs", lambda: True)
+    monkeypatch.setattr(served, "get_device", lambda: SimpleNamespace(device="cuda"))
     strategy, rows = made._load(model), 6
     assert announced == [(made.drafting.with_head_inputs.args[1].draft_logits, 0)]
 

@@ -56,7 +56,8 @@ def of_both(folder: Path, states: Tensor) -> list[Tensor]:
         Drafting(parallel, DraftShape(3, 1, 3)),
         DraftShape(4, 1, 4),
     )
-    made.lengths, made.steps, made.speculative_num_steps = None, BatchSteps(7), 1
+    made.lengths, made.steps, made.loop_steps = None, BatchSteps(7), 1
+    made.speculative_num_draft_tokens = 5
     made.target_worker = SimpleNamespace(model_config=SimpleNamespace(vocab_size=VOCAB))
     model: Any = DraftLayersModel.__new__(DraftLayersModel)
     made.draft_runner = SimpleNamespace(model=model)

@@ -20,12 +20,15 @@ def test_the_log_says_how_drafts_are_made(
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(served, "folder", lambda: str(drafter))
     monkeypatch.setattr(served, "get_schedule", lambda: SimpleNamespace(max_running_requests=0))
-    for rank, copies, adapts, children, expected in (
-        (0, True, True, 1, ("prompt lookup", "adaptive draft length")),
-        (0, False, False, 2, ("trees of 7 nodes", "fixed draft length")),
-        (1, True, True, 1, ()),
+    for rank, copies, adapts, by_sglang, children, expected in (
+        (0, True, True, False, 1, ("prompt lookup", "; adaptive draft length")),
+        (0, False, False, False, 2, ("trees of 7 nodes", "fixed draft length")),
+        (0, False, False, True, 1, ("SGLang's adaptive draft length",)),
+        (1, True, True, False, 1, ()),
     ):
         caplog.clear()
+        spec = SimpleNamespace(speculative_adaptive=by_sglang)
+        monkeypatch.setattr(served, "get_spec", lambda spec=spec: spec)
         monkeypatch.setattr(served, "get_parallel", lambda rank=rank: SimpleNamespace(tp_rank=rank))
         monkeypatch.setattr(served, "copies", lambda copies=copies: copies)
         monkeypatch.setattr(served, "adapts", lambda adapts=adapts: adapts)
@@ -33,7 +36,13 @@ def test_the_log_says_how_drafts_are_made(
         monkeypatch.setattr(served, "drafter_shape", lambda children=children: DraftShape(7, children, 7))
         served.announce(None, 0)
         assert len(caplog.messages) == bool(expected)
-        for piece in ("prompt lookup", "adaptive draft length", "trees of 7 nodes", "fixed draft length"):
+        for piece in (
+            "prompt lookup",
+            "; adaptive draft length",
+            "SGLang's adaptive draft length",
+            "trees of 7 nodes",
+            "fixed draft length",
+        ):
             assert (piece in caplog.text) == (piece in expected)
 
 
@@ -43,7 +52,8 @@ def test_the_log_names_the_memory_of_a_text_part(
     caplog.set_level(logging.INFO)
     monkeypatch.setattr(served, "folder", lambda: str(echo))
     monkeypatch.setattr(served, "get_schedule", lambda: SimpleNamespace(max_running_requests=8))
-    monkeypatch.setattr(served, "get_spec", lambda: SimpleNamespace(speculative_token_map=None))
+    spec = SimpleNamespace(speculative_token_map=None, speculative_adaptive=False)
+    monkeypatch.setattr(served, "get_spec", lambda: spec)
     monkeypatch.setattr(served, "shape", lambda: DraftShape(3, 1, 3))
     monkeypatch.setattr(served, "get_serving", lambda: SimpleNamespace(tokenizer_path="tokenizer"))
     for rank, loaded in ((0, True), (1, False)):
@@ -60,3 +70,20 @@ def test_the_log_names_the_memory_of_a_text_part(
         "for 8 requests",
     ):
         assert piece in line
+
+
+def test_lengths_adapt_on_cpus_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also without CUDA graphs: FlashAttention 3 verifies a fixed number of tokens."""
+    for device, synchronous, by_sglang, token_map, expected in (
+        ("cpu", True, False, None, True),
+        ("cpu", False, False, None, False),
+        ("cpu", True, True, None, False),
+        ("cpu", True, False, "?adaptive=false", False),
+        ("cuda", True, False, None, False),
+    ):
+        spec = SimpleNamespace(speculative_token_map=token_map, speculative_adaptive=by_sglang)
+        monkeypatch.setattr(served, "get_spec", lambda spec=spec: spec)
+        monkeypatch.setattr(served, "get_device", lambda device=device: SimpleNamespace(device=device))
+        schedule = SimpleNamespace(disable_overlap_schedule=synchronous)
+        monkeypatch.setattr(served, "get_schedule", lambda schedule=schedule: schedule)
+        assert served.adapts() == expected

@@ -27,7 +27,16 @@ SGLANG_SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "a tree with distributions": ((*TREE, "--speculative-use-rejection-sampling"), "is for chains"),
     "an acceptance threshold": (("--speculative-accept-threshold-acc", "0.5"), "--speculative-accept-threshold-acc is"),
-    "adaptive": (("--speculative-adaptive",), "--speculative-adaptive is True"),
+    "adaptive trees": ((*TREE, "--speculative-adaptive"), "with --speculative-adaptive it must be 1"),
+    "adaptive, another start": (
+        ("--speculative-adaptive", "--speculative-num-steps", "3"),
+        "is 3, but with --speculative-adaptive it is the largest of candidate_steps, 7: leave it out",
+    ),
+    "adaptive, no file": (
+        ("--speculative-adaptive", "--speculative-adaptive-config", "gone.json"),
+        "--speculative-adaptive-config is gone.json, which cannot be used",
+    ),
+    "not adaptive": (("--speculative-adaptive-config", "a.json"), "--speculative-adaptive-config is 'a.json'"),
     "a token map": (("--speculative-token-map", "map.pt"), "--speculative-token-map is 'map.pt'"),
     "a draft window": (("--speculative-draft-window-size", "64"), "must be None"),
     "pipeline parallelism": (("--pp-size", "2"), "--pp-size is 2"),

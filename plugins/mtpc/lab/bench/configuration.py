@@ -21,6 +21,7 @@ from mtpc.methods import method_of
 
 COPIED_DRAFTS = 10  # largest K with prompt lookup, whose draft length adapts
 SUFFIXES = (".yaml", ".yml")  # the only ones that the engines accept
+STEPS = "speculative-adaptive-config"  # of SGLang, which reads it from a file of its own
 
 Ranges = Sequence[Sequence[int]]
 
@@ -119,21 +120,28 @@ def token_map(cost: Mapping[str, Any] | None) -> str:
 
 
 def _sglang(served: MeasuredServer, ranges: Ranges, copying: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return SGLang's settings, with one K for all batch sizes: the best one at batch size 1.
+    """Return SGLang's settings.
 
-    With prompt lookup and without CUDA graphs, the draft length adapts in each step up to K.
+    On a GPU, SGLang's adaptive draft length has one length for each range of batch sizes.  A draft model cannot use it,
+    and has the best length of batch size 1.  On a CPU, the draft length adapts in each step anyway.
     """
     values: dict[str, Any] = {"model-path": served.target, "max-running-requests": ranges[-1][1]}
     method, number, cost = method_of(served.drafter), ranges[0][2], None
-    if copying is not None and not torch.cuda.is_available():
+    on_gpu, steps = torch.cuda.is_available(), {str(first): {"candidate_steps": [best]} for first, _, best in ranges}
+    if copying is not None and not on_gpu:
         number = max(COPIED_DRAFTS, method.read_config(Path(served.drafter)).num_drafts)
         (section,) = copying.values()
         cost = section["step_cost"]
+    adapts = on_gpu and len(ranges) > 1 and not method.reads_text
+    if adapts:
+        number = max(best for _, _, best in ranges)
     if number:
         values["speculative-algorithm"] = method.algorithm
         values["speculative-draft-model-path"] = served.drafter
         values["speculative-num-steps"] = number
         values["speculative-eagle-topk"] = 1
+        if adapts:
+            values |= {"speculative-adaptive": True, STEPS: steps}
         if copying is not None:
             values |= {"speculative-token-map": token_map(cost), "disable-overlap-schedule": True}
     return values
@@ -176,14 +184,25 @@ def check_writable(file: Path, force: bool) -> None:
     """
     if file.suffix not in SUFFIXES:
         raise MTPCError(f"--out is {file}, but the engines read only files that end in .yaml or .yml.")
-    if file.exists() and not (force and file.is_file()):
-        raise MTPCError(f"--out is {file}, which exists already: give another path, or --force to replace a file.")
+    for each in (file, _steps_file(file)):
+        if each.exists() and not (force and each.is_file()):
+            raise MTPCError(
+                f"--out is {file}, but {each} exists already: give another path, or --force to replace a file."
+            )
     try_file(file)
+
+
+def _steps_file(file: Path) -> Path:
+    """Return the file of SGLang's adaptive draft lengths for a configuration."""
+    return file.with_suffix(".steps.json")
 
 
 def write(file: Path, engine: str, values: Mapping[str, Any]) -> None:
     """Write a configuration, below comments with the commands that serve with it and that made it."""
     made = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     file.parent.mkdir(parents=True, exist_ok=True)
+    if STEPS in values:
+        _steps_file(file).write_text(json.dumps(values[STEPS], indent=2), encoding="utf-8")
+        values = {**values, STEPS: str(_steps_file(file))}
     lines = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None)
     file.write_text(f"# {serve_command(engine, file)}\n# Made by `{made}`.\n{lines}", encoding="utf-8")

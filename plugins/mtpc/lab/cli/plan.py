@@ -40,8 +40,8 @@ def plan(
     measure a temperature above 0 as well.
 
     With --out it writes a configuration that serves the measured target and drafter, or no drafter where none gives a
-    speedup. SGLang uses the best K of batch size 1 for all batches. With --copy and without CUDA graphs, its draft
-    length adapts in each step. Add the --server-arg of the benchmark to the configuration yourself.
+    speedup. For SGLang on a GPU, it also writes FILE.steps.json with K by batch size; on a CPU, SGLang's draft length
+    adapts in each step. Add the --server-arg of the benchmark to the configuration yourself.
 
     Examples:
     ```

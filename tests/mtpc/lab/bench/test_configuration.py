@@ -17,6 +17,7 @@ from mtpc.lab.bench.configuration import MeasuredServer, check_writable, configu
 from mtpc.lab.bench.plan import best_drafts, schedule
 from mtpc.lab.cli.main import app
 from tests.mtpc.lab.bench.test_plan import COST, RATES, point, results
+from tests.support.random_pair import make_pair
 
 yaml = pytest.importorskip("yaml", reason="the engine's environment brings it")
 
@@ -93,23 +94,39 @@ def test_sglang_copies_with_an_adaptive_draft_length(measured: Path, monkeypatch
     assert StepCost.model_validate_json(query["step_cost"]) == COST
 
 
-def test_sglangs_draft_length_is_the_fastest_at_batch_size_1(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sglangs_draft_length_on_a_gpu_is_the_fastest_of_each_batch_size(
+    measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    out = measured.with_name("own.yaml")
-    result = plan(measured, "--engine", "sglang", "--copy", "--out", out)
+    out, ranges = measured.with_name("own.yaml"), schedule(COST, RATES, 64)
+    result = plan(measured, "--engine", "sglang", "--copy", "--out", out, "--max-batch", 64)
     assert f"python -m sglang.launch_server --config {out}\n" in result.output
+    steps = measured.with_name("own.steps.json")
     assert written(out) == {
         "model-path": TARGET,
-        "max-running-requests": 16,
+        "max-running-requests": 64,
         "speculative-algorithm": "MTPC",
         "speculative-draft-model-path": BYTES,
         "speculative-num-steps": best_drafts(COST, 1, RATES),
         "speculative-eagle-topk": 1,
+        "speculative-adaptive": True,
+        "speculative-adaptive-config": str(steps),
         "speculative-token-map": "?copy=true",
         "disable-overlap-schedule": True,
     }
+    assert json.loads(steps.read_text()) == {str(first): {"candidate_steps": [best]} for first, _, best in ranges}
+    out.unlink()
+    assert "own.steps.json exists already" in plan(measured, "--engine", "sglang", "--out", out).output
     assert plan(measured, "--engine", "sglang", "--out", out, "--force").exit_code == 0
     assert not {"speculative-token-map", "disable-overlap-schedule"} & set(written(out))
+
+
+def test_sglang_adapts_no_draft_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drafter = make_pair(tmp_path / "pair", Path(TARGET), "slem")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    values = configuration(MeasuredServer("sglang", TARGET, str(drafter)), [[1, 4, 3], [5, 16, 0]], None)
+    assert values["speculative-num-steps"] == 3
+    assert "speculative-adaptive" not in values
 
 
 def test_sglang_copies_with_an_autoregressive_part_as_well() -> None:
@@ -140,7 +157,7 @@ def test_a_file_is_replaced_only_on_demand(measured: Path) -> None:
     out.write_text("mine")
     result = plan(measured, "--out", out)
     assert result.exit_code == 2
-    assert "own.yaml, which exists already: give another path, or --force to replace a file.\n" in result.output
+    assert "own.yaml exists already: give another path, or --force to replace a file.\n" in result.output
     assert "Speedup" not in result.output  # it is tried first
     assert out.read_text() == "mine"
     assert plan(measured, "--out", out, "--force").exit_code == 0
