@@ -16,7 +16,10 @@ CORE = "vllm"  # whose environment rows without an engine run in
 ON_VLLM = (
     "mtpc", "fastmtp-mimo", "gumiho", "fastmtp-language-auto", "hybrid-copying", "copying", "fastmtp-language-none",
 )  # fmt: skip
-ON_SGLANG = ("mtpc", "gumiho", "fastmtp-by-language", "mtpc-tree", "gumiho-tree", "fastmtp-by-language-tree")
+ON_SGLANG = (
+    "mtpc", "gumiho", "fastmtp-by-language", "mtpc-adaptive", "fastmtp-adaptive", "mtpc-tree", "gumiho-tree",
+    "fastmtp-by-language-tree",
+)  # fmt: skip
 SETUPS = ("none", "drafter", "n-gram", "drafter-and-lookup")  # of `benchmarks.gpu.speed`
 SIZES = ("llama-3.1-8b", "qwen3-8b")  # of `benchmarks.gpu.size`
 SIZED = ("none", "mtpc", "fastmtp", "gumiho")
@@ -71,7 +74,7 @@ CARDS = (
             "sglang/doctor": Row("sglang", 20, "tests.gpu.loads:engine_fits", ("sglang",), on_cpu=True),
             "vllm/answer": Row("vllm", 45, "tests.gpu.loads:vllm_answers", ("TRITON_ATTN", "float32"), on_cpu=True),
             "vllm/answer-flash-attention": Row("vllm", 45, "tests.gpu.loads:vllm_answers", ("FLASH_ATTN", "bfloat16")),
-            "sglang/answer": Row("sglang", 60, "tests.gpu.loads:sglang_answers", on_cpu=True),
+            "sglang/answer": Row("sglang", 120, "tests.gpu.loads:sglang_answers", on_cpu=True),
         },
     ),
     Card(

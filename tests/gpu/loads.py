@@ -109,6 +109,7 @@ def sglang_answers(run: Run) -> str:
     weights = run.paths.weights
     arguments = drafting(weights / "byte-mtpc-hmm-n8", "--speculative-num-steps", "7", "--max-running-requests", "8")
     plain = ("--disable-cuda-graph",) if run.on_gpu else ("--max-total-tokens", "4096")
+    run.compute_in_float32()
     with SGLangServer(
         weights / "byte-target", run.folder / "server.log", *arguments, *plain, *run.sglang_words
     ) as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ FIGURES = "figures.json"
 LOG = "log"
 # Of vLLM: whole steps in CUDA graphs, without torch.compile, which takes longer than what a card measures.
 CAPTURED = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
-# SGLang's own choice of kernels needs flashinfer, which compiles some of them on first use.
+# SGLang's own choice of attention and sampling needs flashinfer.
 SGLANG_ON_GPU = ("--attention-backend", "triton", "--sampling-backend", "pytorch")
 Figures = list[dict[str, Any]]  # one measurement each, by names
 
@@ -77,6 +78,13 @@ class Run(BaseModel):
     def sglang_words(self) -> tuple[str, ...]:
         """Words that stand at the end of SGLang's command line, where the last one of a name counts."""
         return (*(SGLANG_ON_GPU if self.on_gpu else ()), *self.sglang)
+
+    def compute_in_float32(self) -> None:
+        """Let the SGLang servers of this row compute in float32 on a GPU: its norms take none, its attention rounds."""
+        if self.on_gpu:
+            path = os.environ.get("PYTHONPATH", "")
+            os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "tests" / "support" / "plain_norms"), path])
+            os.environ["TRITON_F32_DEFAULT"] = "ieee"
 
     def keep(self, figures: Figures) -> None:
         """Write what has been measured so far: it counts also where the row is stopped."""
