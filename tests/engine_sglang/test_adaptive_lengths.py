@@ -92,8 +92,8 @@ def test_greedy_texts_and_drafts(served: Served) -> None:
     pairs = [(draft, longest[place]) for place, made in drafts.items() for draft in made if draft != longest[place]]
     assert sum(1 for draft, _ in pairs if draft) > 10
     others = sum(draft != whole[: len(draft)] for draft, whole in pairs)
-    # The first token is drafted at the end of the preceding step, from the vocabulary of the text so far; and how
-    # likely a copied token is depends on what was accepted before.
+    # The first token is drafted at the end of the preceding step, from the vocabulary of the text so far.  How likely a
+    # copied token is depends on what was accepted before.
     assert others <= (5 if served.loop.copies or served.loop.vocabularies is not None else 0)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from mtpc.metrics.slot_tally import SlotTally
 from mtpc.prompt_lookup.on_device import DeviceTexts
 from mtpc.vocabulary.language import START_MARGIN, LanguageDetector
+from mtpc.vocabulary.requests import MAX_READ_TOKENS
 
 
 class SlotLanguages:
@@ -51,7 +52,7 @@ class SlotLanguages:
             slot: Slot of the request.
             text: Its prompt and, after a preemption, the output so far.
         """
-        evidence = torch.from_numpy(self.detector.read(self.detector.begin(), text))
+        evidence = torch.from_numpy(self.detector.read(self.detector.begin(), text[-MAX_READ_TOKENS:]))
         if self.numbers.is_cuda:
             evidence = evidence.pin_memory()
         self.evidence[slot].copy_(evidence, non_blocking=True)

@@ -11,7 +11,7 @@ from mtpc.metrics.slot_tally import SlotTally
 from mtpc.vocabulary.slots import SlotLanguages
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from vllm_mtpc.v2.graphs import BatchGraphs
-from vllm_mtpc.v2.new_requests import on_new_request
+from vllm_mtpc.v2.new_requests import WARM_UP, on_new_request
 
 
 class DeviceLanguages:
@@ -22,6 +22,7 @@ class DeviceLanguages:
     Attributes:
         slots: Language evidence of each request slot.
         tally: Counts accepted draft tokens by vocabulary; None if metrics are off.
+        warms_up: Whether the last new request was one that vLLM made up.
         num_sampled: int32 [B], tokens that each request emitted in the step.
         num_rejected: int32 [B], draft tokens of each request that were rejected; -1 in a dummy run.
         graphs: Captured CUDA graphs of reading.
@@ -42,7 +43,8 @@ class DeviceLanguages:
         self.num_sampled = torch.zeros(rows, dtype=torch.int32, device=device)
         self.num_rejected = torch.full((rows,), -1, dtype=torch.int32, device=device)
         self.graphs = BatchGraphs(speculator, "languages", self._read)
-        on_new_request(states, self.slots.begin)
+        self.warms_up = False
+        on_new_request(states, self._begin)
 
     def read(self, rows: int, num_sampled: Tensor, num_rejected: Tensor | None, eager: bool) -> None:
         """Read the tokens that the requests emitted in a step.
@@ -51,13 +53,21 @@ class DeviceLanguages:
             rows: Batch size, B.
             num_sampled: int32 [at least B], emitted tokens of each request.
             num_rejected: int32 [at least B], rejected draft tokens of each; None in a dummy run, which is not counted.
+                Nor are the requests that vLLM makes up while it starts: CUDA graphs are captured after them, and until
+                then no other thread may read the counts.
             eager: See `BatchGraphs.run`.
         """
         self.num_sampled[:rows] = num_sampled[:rows]
         if self.tally is not None:
-            self.tally.begun |= num_rejected is not None
-            self.num_rejected[:rows] = -1 if num_rejected is None else num_rejected[:rows]
+            counted = None if self.warms_up else num_rejected
+            self.tally.begun |= counted is not None
+            self.num_rejected[:rows] = -1 if counted is None else counted[:rows]
         self.graphs.run(rows, eager=eager)
+
+    def _begin(self, name: str, slot: int, text: list[int]) -> None:
+        """Start a request in a slot."""
+        self.warms_up = name.startswith(WARM_UP)
+        self.slots.begin(slot, text)
 
     def numbers(self, rows: int) -> Tensor:
         """Return the number of each request's draft vocabulary, int64 [B]."""

@@ -45,7 +45,7 @@ class MixingSpeculator(DraftModelSpeculator):
         texts, lengths = texts_on_device(req_states, self.device), req_states.total_len.gpu
         self.copying = copying = DeviceCopying(table, texts, lengths, self.max_num_reqs, self.num_speculative_steps)
         self.copy_graphs = BatchGraphs(self, "prompt_lookup", self._look_up)
-        on_new_request(req_states, lambda slot, _: copying.slots.begin(slot))
+        on_new_request(req_states, lambda _, slot, __: copying.slots.begin(slot))
 
     def begin_request(self, slot: int, request: Any) -> None:
         """Read the sampling parameters of a new request, or of a preempted one that returns.

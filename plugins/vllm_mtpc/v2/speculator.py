@@ -16,6 +16,7 @@ from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
 from mtpc.draft import DraftContext
 from mtpc.errors import exits_with_message
+from mtpc.memory import FLOAT_BYTES, check_batch_memory
 from mtpc.methods.drafter import split_drafts
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.noise import counter_uniforms
@@ -76,7 +77,8 @@ class Speculator(MixingSpeculator, EagleSpeculator):
         folder = folder_of(vllm_config)
         copies = v2_uses_prompt_lookup(vllm_config.additional_config, drafter.own_drafts, drafts, folder)
         self.autoregressive_drafts, self.parallel_drafts = split_drafts(drafter, drafts)
-        probabilistic = settings.draft_sample_method == "probabilistic"
+        # Prompt lookup alone is certain of its tokens: vLLM takes them so where no distributions are stored.
+        probabilistic = settings.draft_sample_method == "probabilistic" and drafter.own_drafts > 0
         keeps_logits = bool(self.parallel_drafts) or copies
         plain = copy(vllm_config)
         if keeps_logits:  # vLLM must not allocate its cache of logits, which has no row for padding
@@ -97,6 +99,8 @@ class Speculator(MixingSpeculator, EagleSpeculator):
             self._begin_copying(CopyTable.of(folder), req_states)
         self.slot_logits: Tensor | None = None
         if keeps_logits and probabilistic:
+            kept = FLOAT_BYTES * (rows + 1) * drafts * self.vocab_size
+            check_batch_memory(rows, drafts, self.vocab_size, kept, self.autoregressive_drafts > 0)
             self.slot_logits = torch.zeros(rows + 1, drafts, self.vocab_size, dtype=torch.float32, device=device)
             self.draft_logits = self.slot_logits[:rows]
         if self.parallel_drafts:
@@ -244,11 +248,13 @@ class Speculator(MixingSpeculator, EagleSpeculator):
             self._begin_step(rows, num_sampled, num_rejected, dummy_run=dummy_run, is_profile=is_profile)
             if drafts > autoregressive:
                 self._begin_parallel(input_batch, states, num_sampled, num_rejected, last_sampled, next_prefill_tokens)
+            # Layers that draft nothing make a pass as well; with 0 tokens vLLM would not call `sample_draft` after it.
+            passes = int(drafts > 0) if self.drafts_nothing else autoregressive
             if self.autoregressive:  # even without draft tokens: it must write keys and values for later steps
                 super().propose(
                     input_batch, attn_metadata, slot_mappings, states, None, num_sampled, num_rejected,
                     last_sampled, next_prefill_tokens, drafted_at, seeds, dummy_run=dummy_run, is_profile=is_profile,
-                    num_speculative_tokens=autoregressive, **named,
+                    num_speculative_tokens=passes, **named,
                 )  # fmt: skip
                 self.clock.lap("draft steps")  # all steps: they may be one graph
             if drafts > autoregressive:

@@ -10,7 +10,7 @@ from mtpc.metrics.slot_tally import SlotTally
 from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
-from mtpc.vocabulary.requests import LanguageState, choose_all
+from mtpc.vocabulary.requests import MAX_READ_TOKENS, LanguageState, choose_all
 from mtpc.vocabulary.slots import SlotLanguages
 from mtpc.vocabulary.template import Template
 
@@ -84,3 +84,11 @@ def test_nothing_asks_for_a_value() -> None:
         languages.tally = SlotTally(NAMES, DRAFTS, torch.device("cpu"))
         emitted = rows.int()
         languages.read(torch.empty(3, 9, dtype=torch.int32), torch.empty(3, dtype=torch.int32), rows, emitted, emitted)
+
+
+def test_the_end_of_a_long_prompt_is_read() -> None:
+    """The evidence of what comes before it has decayed."""
+    text = [token % 29 for token in range(3 * MAX_READ_TOKENS)]
+    languages = SlotLanguages(DETECTOR, 1, DRAFTS, torch.device("cpu"))
+    languages.begin(0, text)
+    assert torch.equal(languages.evidence[0], torch.from_numpy(DETECTOR.read(DETECTOR.begin(), text)))

@@ -152,7 +152,7 @@ def test_a_new_request_begins_anew_in_its_slot() -> None:
     states = SimpleNamespace(req_id_to_index={}, add_request=None)
     states.add_request = lambda request, *_: states.req_id_to_index.update({request: 3})
     slots = copying_of(TEXTS).slots
-    on_new_request(states, lambda slot, _: slots.begin(slot))
+    on_new_request(states, lambda _, slot, __: slots.begin(slot))
     slots.offsets[:] = 1.0
     states.add_request("a", 3, [1, 2, 3], 0, 5)
     assert slots.offsets.tolist() == [1.0, 1.0, 1.0, 0.0, 1.0]

@@ -13,22 +13,30 @@ from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
 from mtpc.memory import BYTES_PER_PROB, MAX_PROBS
 from mtpc.methods import method_of
+from mtpc.metrics.draft_clock import DraftClock
+from mtpc.vocabulary.ranking import Ranking, Rankings
+from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from tests.mtpc.parallel.trace import Trace
+from tests.support.random_models import make_copying
 from tests.support.tiny_models import make_part
 from vllm_mtpc import dispatch, model
 from vllm_mtpc.model import DrafterForCausalLM
 from vllm_mtpc.v2 import speculator
+from vllm_mtpc.v2.languages import DeviceLanguages
 from vllm_mtpc.v2.speculator import Speculator
 
 SLOTS, DRAFTS, VOCABULARY = 5, 3, 258
 
 
 @pytest.mark.parametrize("method", ["probabilistic", "greedy"])
-@pytest.mark.parametrize(("name", "own"), [("drafter", True), ("hybrid", True), ("fastmtp", False)])
+@pytest.mark.parametrize(("name", "own"), [("drafter", True), ("hybrid", True), ("fastmtp", False), ("copying", None)])
 def test_what_is_stated_is_kept_once(
-    name: str, own: bool, method: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    name: str, own: bool | None, method: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By vLLM, or where a window drafts in a tensor of our own, with a row for padding: never both."""
+    """By vLLM, or where a window drafts in a tensor of our own, with a row for padding: never both.
+
+    Prompt lookup alone states nothing: vLLM takes its tokens as certain.
+    """
     kept: list[torch.Tensor] = []
 
     def base(self: Any, vllm_config: Any, device: torch.device) -> None:
@@ -40,6 +48,7 @@ def test_what_is_stated_is_kept_once(
 
     monkeypatch.setattr(EagleSpeculator, "__init__", base)
     monkeypatch.setattr(speculator, "get_tensor_model_parallel_rank", lambda: 0)
+    monkeypatch.setattr(Speculator, "_begin_copying", lambda self, *given: None)
     folder: Path = request.getfixturevalue(name)
     settings = SimpleNamespace(
         num_speculative_tokens=DRAFTS,
@@ -49,12 +58,68 @@ def test_what_is_stated_is_kept_once(
     config = SimpleNamespace(speculative_config=settings, additional_config={})
     made = Speculator(config, torch.device("cpu"), None)
     assert made.speculative_config.draft_sample_method == method
-    assert len(kept) == (method == "probabilistic" and not own)
-    assert (made.slot_logits is not None) == (method == "probabilistic" and own)
-    assert (made.draft_logits is not None) == (method == "probabilistic")
+    states = method == "probabilistic" and own is not None
+    assert len(kept) == (states and not own)
+    assert (made.slot_logits is not None) == (states and own)
+    assert (made.draft_logits is not None) == states
     if made.slot_logits is not None and made.draft_logits is not None:
         assert made.slot_logits.shape == (SLOTS + 1, DRAFTS, VOCABULARY)
         assert made.draft_logits.data_ptr() == made.slot_logits.data_ptr()
+
+
+@pytest.fixture
+def copying(target: Path, tmp_path: Path) -> Path:
+    """A drafter without a part of its own."""
+    return make_copying(tmp_path / "copying", target)
+
+
+@pytest.mark.parametrize(("autoregressive", "drafts", "passes"), [(0, 4, 1), (0, 0, 0), (2, 4, 2), (2, 1, 1)])
+def test_the_passes_of_the_draft_layers(
+    autoregressive: int, drafts: int, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers that draft nothing make one: vLLM 0.33 keeps no state of a pass for 0 tokens."""
+    asked: list[int] = []
+
+    def propose(self: Any, *given: Any, num_speculative_tokens: int, **named: Any) -> None:
+        asked.append(num_speculative_tokens)
+
+    monkeypatch.setattr(EagleSpeculator, "propose", propose)
+    made: Any = Speculator.__new__(Speculator)
+    made.clock, made.copying, made.languages, made.grammars = DraftClock(None), None, None, set()
+    made.autoregressive, made.autoregressive_drafts, made.drafts_nothing = True, autoregressive, not autoregressive
+    made.final_norm, made.draft_logits, made.draft_tokens = lambda states: states, None, torch.zeros(2, 4)
+    made.num_speculative_steps = 4
+    monkeypatch.setattr(Speculator, "_begin_parallel", lambda self, *given: None)
+    made.parallel_graphs = SimpleNamespace(run=lambda rows, eager: None)
+    batch, none = SimpleNamespace(num_reqs=2, idx_mapping=None), (None,) * 7
+    made.propose(batch, None, None, torch.zeros(2, 4), *none, num_speculative_tokens=drafts)
+    assert asked == [passes]
+
+
+def test_requests_that_vllm_makes_up_are_not_counted() -> None:
+    """It captures CUDA graphs after them; until then nothing may read the counts in another thread."""
+    rankings = Rankings(40, {"low": Ranking(tuple(range(20))), "high": Ranking(tuple(range(20, 40)))})
+    vocabularies = DraftVocabularies(rankings, VocabularySettings(size=20, language="auto"))
+    speculator = SimpleNamespace(
+        max_num_reqs=2, num_speculative_steps=DRAFTS, device=torch.device("cpu"), idx_mapping=torch.tensor([0, 1])
+    )
+    states: Any = SimpleNamespace(
+        req_id_to_index={"_warmup_0_": 0, "real": 0},
+        add_request=lambda *given: None,
+        all_token_ids=SimpleNamespace(gpu=torch.zeros(2, 50, dtype=torch.int32)),
+        total_len=SimpleNamespace(gpu=torch.tensor([20, 0], dtype=torch.int32)),
+    )
+    languages = DeviceLanguages(vocabularies, speculator, states, counts_metrics=True)
+    languages.graphs.run = lambda rows, eager: languages._read(rows)  # type: ignore[method-assign]
+    emitted, rejected = torch.tensor([2], dtype=torch.int32), torch.tensor([2], dtype=torch.int32)
+    assert languages.tally is not None
+    for name, counted in (("_warmup_0_", False), ("real", True)):
+        states.add_request(name, 3, [1, 2, 3])
+        for _ in range(2):
+            languages.read(1, emitted, rejected, eager=False)
+        assert languages.tally.begun == counted
+        assert languages.tally.drafts.sum() == counted
+        assert languages.tally.moves.sum() == counted
 
 
 @pytest.mark.parametrize("circuit", ["ff", "hmm"])
