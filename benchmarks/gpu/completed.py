@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -11,7 +12,7 @@ from mtpc.metrics.draft_clock import WRITE_EVERY
 
 
 class Completed(NamedTuple):
-    """Result of requests at a fixed concurrency, whose outputs all have the same length.
+    """Result of requests at a fixed concurrency.
 
     Attributes:
         tokens: Generated tokens.
@@ -31,7 +32,7 @@ class Completed(NamedTuple):
         return self.tokens / self.steps
 
     def step_ms(self, concurrency: int) -> float:
-        """Return the milliseconds of a decoding step, drafting included.
+        """Return the milliseconds of a decoding step, drafting included, where all outputs have the same length.
 
         Args:
             concurrency: Number of concurrent requests; the number of all requests is a multiple of it.
@@ -46,19 +47,27 @@ class Completed(NamedTuple):
 class Engine(Protocol):
     """An engine with one target and one drafter, or none."""
 
-    def complete(self, prompts: list[list[int]], concurrency: int, temperature: float, tokens: int) -> Completed:
+    def complete(
+        self, prompts: list[list[int]], concurrency: int, temperature: float, lengths: Sequence[int]
+    ) -> Completed:
         """Generate after each prompt, without stopping at end tokens.
 
         Args:
             prompts: Token ids of the prompts.
             concurrency: Number of concurrent requests.
             temperature: Sampling temperature; 0 is greedy.
-            tokens: Number of tokens after each prompt.
+            lengths: Number of tokens after each prompt.
         """
 
 
-def seconds_of_drafting(times: Path) -> float:
-    """Return the seconds inside drafting calls so far, from the draft times of a running engine."""
+def seconds_of_drafting(times: Path, draft: Callable[[], object]) -> float:
+    """Return the seconds inside drafting calls so far, from the draft times of a running engine.
+
+    Args:
+        times: The file with the draft times; without a drafter there is none.
+        draft: Lets the engine draft once more, since it writes the file in drafting calls only.
+    """
     if times.exists():
-        time.sleep(WRITE_EVERY)  # until the engine has written all times
+        time.sleep(WRITE_EVERY)
+        draft()
     return read_draft_times(times).seconds

@@ -38,25 +38,29 @@ class SGLang:
         os.environ[VARIABLE] = str(self.times)
         self.engine = sglang.Engine(server_args=settings)
 
-    def complete(self, prompts: list[list[int]], concurrency: int, temperature: float, tokens: int) -> Completed:
+    def complete(
+        self, prompts: list[list[int]], concurrency: int, temperature: float, lengths: Sequence[int]
+    ) -> Completed:
         """See `benchmarks.gpu.completed.Engine`."""
-        sampling = {"temperature": temperature, "max_new_tokens": tokens, "ignore_eos": True}
-        before = seconds_of_drafting(self.times)
 
-        async def all_of_them() -> list[dict[str, Any]]:
+        async def completed(count: int) -> list[dict[str, Any]]:
             free = asyncio.Semaphore(concurrency)
 
-            async def one(prompt: list[int]) -> dict[str, Any]:
+            async def one(prompt: list[int], length: int) -> dict[str, Any]:
+                sampling = {"temperature": temperature, "max_new_tokens": length, "ignore_eos": True}
                 async with free:
                     answer = await self.engine.async_generate(input_ids=prompt, sampling_params=sampling)
                 return dict(answer["meta_info"])
 
-            return await asyncio.gather(*map(one, prompts))
+            return await asyncio.gather(*map(one, prompts[:count], lengths[:count]))
 
+        run = self.engine.loop.run_until_complete
+        before = seconds_of_drafting(self.times, lambda: run(completed(1)))
         started = time.perf_counter()
-        answers = self.engine.loop.run_until_complete(all_of_them())
+        answers = run(completed(len(prompts)))
         seconds = time.perf_counter() - started
         generated = sum(answer["completion_tokens"] for answer in answers)
         # The forward pass of the prompt samples the first token.
         steps = sum(1 + answer.get("spec_verify_ct", answer["completion_tokens"] - 1) for answer in answers)
-        return Completed(generated, steps, seconds, seconds_of_drafting(self.times) - before)
+        drafting = seconds_of_drafting(self.times, lambda: run(completed(1))) - before
+        return Completed(generated, steps, seconds, drafting)

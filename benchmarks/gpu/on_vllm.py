@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from vllm import EngineArgs, LLMEngine, SamplingParams, TokensPrompt
 from benchmarks.gpu.completed import Completed, seconds_of_drafting
 from mtpc.lab.servers.prometheus import parse, total
 from mtpc.metrics.draft_clock import VARIABLE
-from tests.gpu.running import CAPTURED, Run
+from tests.gpu.running import BREAKABLE, PIECEWISE, Run
 from vllm_mtpc.offline import complete
 
 AS_SERVED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}  # runs the engine in a separate process, as a server does
@@ -42,7 +43,8 @@ def built(run: Run, target: Path, speculative: dict[str, Any] | None, **more: An
         speculative: The speculative-config; None for no drafter.
         more: Arguments of ``EngineArgs``; those in `Run.vllm` take precedence.
     """
-    captured = {"compilation_config": CAPTURED} if run.on_gpu else ON_CPU
+    os.environ |= BREAKABLE
+    captured = {"compilation_config": PIECEWISE} if run.on_gpu else ON_CPU
     arguments = {"model": str(target), "speculative_config": speculative, **captured, **more, **run.vllm}
     return LLMEngine.from_engine_args(EngineArgs(**arguments))
 
@@ -67,13 +69,20 @@ class VLLM:
         os.environ |= {VARIABLE: str(self.times), **AS_SERVED}
         self.engine = built(run, target, speculative, **more)
 
-    def complete(self, prompts: list[list[int]], concurrency: int, temperature: float, tokens: int) -> Completed:
+    def complete(
+        self, prompts: list[list[int]], concurrency: int, temperature: float, lengths: Sequence[int]
+    ) -> Completed:
         """See `benchmarks.gpu.completed.Engine`."""
-        drafting = seconds_of_drafting(self.times)
-        body = {
-            "prompts": [{"prompt_token_ids": prompt} for prompt in prompts], "limits": [tokens] * len(prompts),
-            "concurrency": concurrency, "temperature": temperature, "ignore_eos": True,
-        }  # fmt: skip
-        done = complete(self.engine, body)
+
+        def completed(count: int) -> dict[str, Any]:
+            body = {
+                "prompts": [{"prompt_token_ids": prompt} for prompt in prompts[:count]], "limits": lengths[:count],
+                "concurrency": concurrency, "temperature": temperature, "ignore_eos": True,
+            }  # fmt: skip
+            return complete(self.engine, body)
+
+        before = seconds_of_drafting(self.times, lambda: completed(1))
+        done = completed(len(prompts))
         generated, steps = (sum(one[key] for one in done["completions"]) for key in ("tokens", "steps"))
-        return Completed(generated, steps, done["seconds"], seconds_of_drafting(self.times) - drafting)
+        drafting = seconds_of_drafting(self.times, lambda: completed(1)) - before
+        return Completed(generated, steps, done["seconds"], drafting)

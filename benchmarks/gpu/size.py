@@ -96,9 +96,9 @@ def measured(size: str, name: str) -> Callable[[Run], str]:
         asked = torch.randint(3, config.vocab_size, (max(sizes), length), generator=generator).tolist()
         found: Figures = []
         for temperature in (0.0, 1.0):
-            served.complete(asked, max(sizes), temperature, 4)  # kernels are compiled on first use
+            served.complete(asked, max(sizes), temperature, [4] * len(asked))  # kernels are compiled on first use
             for concurrency in sizes:
-                done = served.complete(asked[:concurrency], concurrency, temperature, tokens)
+                done = served.complete(asked[:concurrency], concurrency, temperature, [tokens] * concurrency)
                 found.append({
                     "target": size, "drafter": name, "temperature": temperature, "concurrency": concurrency,
                     "step_ms": done.step_ms(concurrency), "drafting_ms": done.draft_ms(concurrency),

@@ -72,6 +72,11 @@ def prompts_for(file: Path, target: Path, count: int, longest: int) -> list[list
     return [prompt[-longest:] for prompt in islice(cycle(asked), count)]
 
 
+def lengths_of(count: int, mean: int) -> list[int]:
+    """Return the lengths of outputs, half to one and a half of the mean, so that they end in different steps."""
+    return [mean * (2 + number % 5) // 4 for number in range(count)]
+
+
 def speculative_of(setup: str, pair: Pair) -> dict[str, Any] | None:
     """Return vLLM's speculative-config."""
     if setup == "none":
@@ -117,15 +122,17 @@ def measured(engine: str, name: str, setup: str) -> Callable[[Run], str]:
         pair = pair_of(name, run)
         sizes = CONCURRENCY if run.on_gpu else (1, 2)
         tokens, context = (TOKENS, min(CONTEXT, longest_text(pair.target))) if run.on_gpu else (8, 256)
-        asked = prompts_for(pair.prompts, pair.target, 2 * max(sizes), context - tokens - 16)
+        asked = prompts_for(pair.prompts, pair.target, 2 * max(sizes), context - 2 * tokens)
         served = started(engine, pair, setup, run, max(sizes), context)
         found: Figures = []
         for temperature in TEMPERATURES:
-            served.complete(asked[: max(sizes)], max(sizes), temperature, 8)  # kernels are compiled on first use
+            # Kernels are compiled on first use, and the first steps of each size are slow.
+            served.complete(asked, max(sizes), temperature, lengths_of(len(asked), tokens))
             for size in sizes:
                 if time.monotonic() > end:
                     return summary(found, "; no time for further measurements")
-                done = served.complete(asked[: max(2 * size, 4)], size, temperature, tokens)
+                count = max(2 * size, 4)
+                done = served.complete(asked[:count], size, temperature, lengths_of(count, tokens))
                 found.append({
                     "engine": engine, "pair": name, "setup": setup, "prompts": pair.prompts.name,
                     "temperature": temperature, "concurrency": size, "requests": max(2 * size, 4),

@@ -15,6 +15,7 @@ from tests.gpu.running import Run
 CORE = "vllm"  # whose environment rows without an engine run in
 ON_VLLM = (
     "mtpc", "fastmtp-mimo", "gumiho", "fastmtp-language-auto", "hybrid-copying", "copying", "fastmtp-language-none",
+    "mtpc-lora",
 )  # fmt: skip
 ON_SGLANG = (
     "mtpc", "gumiho", "fastmtp-by-language", "mtpc-adaptive", "fastmtp-adaptive", "mtpc-tree", "gumiho-tree",
@@ -108,7 +109,7 @@ CARDS = (
         "speed", "how many tokens/s does vLLM make without a drafter, with one, and with its own n-gram drafter?", 240,
         {
             f"vllm/speed-{pair}-{setup}": Row(
-                "vllm", 30, "benchmarks.gpu.speed:measured", ("vllm", pair, setup),
+                "vllm", 60, "benchmarks.gpu.speed:measured", ("vllm", pair, setup),
                 on_cpu=(pair, setup) == ("bytes", "drafter"),
             )
             for pair in ("chat", "bytes")

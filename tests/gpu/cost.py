@@ -22,7 +22,7 @@ from tests.gpu.whole import Batch, Example, OwnVocabularies
 from tests.support.tiny_models import make_part
 
 SIZES = (1, 32)
-BUDGET = 170  # kernels of the window that the issue of this table names: an HMM, 32 components, 8 tokens, 32 requests
+BUDGET = 200  # kernels of a draft by an HMM (32 components, 8 tokens, 32 requests): 168 operators, some of two kernels
 SMOLLM2 = LlamaConfig(
     vocab_size=49_152, hidden_size=576, intermediate_size=1536, num_attention_heads=9, num_key_value_heads=3,
     num_hidden_layers=30, tie_word_embeddings=True,

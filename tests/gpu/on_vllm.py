@@ -11,7 +11,7 @@ from mtpc.lab.statistics.chi_square import REJECT_BELOW
 from tests.engine.conftest import Models
 from tests.engine.exact import Reference
 from tests.engine.test_runner_v2 import CASES, PROMPTS, SAMPLING, Case, drafts_of, loop_of, p_of, run_case, session
-from tests.gpu.running import CAPTURED, Run
+from tests.gpu.running import BREAKABLE, CAPTURED, PIECEWISE, Run
 from tests.support.random_fastmtp import make_fastmtp, make_vocabulary
 from tests.support.random_models import make_target
 
@@ -21,13 +21,10 @@ SAMPLES = 3000  # on a GPU; on a CPU, where kernels are interpreted, `tests.engi
 ALIKE = 0.95  # of the drafts of greedy texts, at least: rounding decides between tokens now and then
 
 
-def arguments(run: Run, graphs: bool = True, compiled: bool = False) -> list[str]:
-    """Of `tests.engine.v2_session`; on a CPU its graphs are replayed ones.
-
-    compiled: whether vLLM compiles the target as well, which takes longer than all else.
-    """
+def arguments(run: Run, graphs: bool = True, kinds: Mapping[str, Any] = CAPTURED) -> list[str]:
+    """Of `tests.engine.v2_session`; on a CPU its graphs are replayed ones."""
     replayed = "--graphs" if run.on_gpu else "--replay"
-    captured = {"compilation_config": CAPTURED} if run.on_gpu and graphs and not compiled else {}
+    captured = {"compilation_config": kinds} if run.on_gpu and graphs else {}
     return [*([replayed] if graphs else []), "--engine", json.dumps(captured | run.vllm)]
 
 
@@ -97,13 +94,13 @@ def graphs_and_eager(run: Run) -> str:
     texts, findings = [expected.greedy(prompt, LENGTH) for prompt in asked], []
     for name, graphs in (("graphs", True), ("eager", False)):
         more = (
-            *arguments(run, graphs, compiled=True),
+            *arguments(run, graphs, PIECEWISE),
             "--greedy-length",
             str(LENGTH),
             "--max-num-seqs",
             "0" if run.on_gpu else "8",
         )
-        output = session(shipped, asked, *more, variables=environment(run))
+        output = session(shipped, asked, *more, variables={**environment(run), **BREAKABLE})
         same = sum(a == b for a, b in zip(texts, output["greedy"], strict=True))
         memory = "".join(f", {size} {what}" for what, size in output["memory"].items())
         findings.append(f"{name}: {same} of {len(asked)} texts, {output['accepted']:.0f} accepted{memory}")

@@ -20,6 +20,9 @@ FIGURES = "figures.json"
 LOG = "log"
 # Of vLLM: whole steps in CUDA graphs, without torch.compile, which takes longer than what a card measures.
 CAPTURED = {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
+# The same, and steps with new prompts in CUDA graphs that end at each attention; vLLM 0.33 needs no compilation for it.
+PIECEWISE = {"mode": 0, "cudagraph_mode": "FULL_AND_PIECEWISE"}
+BREAKABLE = {"VLLM_USE_BREAKABLE_CUDAGRAPH": "1"}
 # SGLang's own choice of attention and sampling needs flashinfer.
 SGLANG_ON_GPU = ("--attention-backend", "triton", "--sampling-backend", "pytorch")
 Figures = list[dict[str, Any]]  # one measurement each, by names
