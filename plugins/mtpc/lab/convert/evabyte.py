@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mtpc.draft import MAX_DRAFTS
 from mtpc.errors import MTPCError
-from mtpc.files.checkpoint import Checkpoint
 from mtpc.files.config_model import validated
 from mtpc.files.json_file import read_json
 from mtpc.files.weights import check_tensor, check_type
+from mtpc.lab.convert.checkpoint import Checkpoint
 from mtpc.lab.output_paths import check_new_folder
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig

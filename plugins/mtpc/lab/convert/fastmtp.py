@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from mtpc.errors import MTPCError
-from mtpc.files.checkpoint import Checkpoint
 from mtpc.files.config_model import short_repr, validated
 from mtpc.files.json_file import read_json
 from mtpc.files.weights import check_tensor
 from mtpc.lab.convert import mimo
+from mtpc.lab.convert.checkpoint import Checkpoint
 from mtpc.lab.output_paths import check_new_folder
 from mtpc.methods.drafter import Drafter, save_drafter
 from mtpc.methods.fastmtp import FastMTP, FastMTPConfig

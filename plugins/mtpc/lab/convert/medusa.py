@@ -20,10 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
 from mtpc.errors import MTPCError
-from mtpc.files.checkpoint import Checkpoint
 from mtpc.files.config_model import validated
 from mtpc.files.json_file import is_there, read_json
 from mtpc.files.weights import check_tensor
+from mtpc.lab.convert.checkpoint import Checkpoint
 from mtpc.lab.convert.tensor_file import read_tensors
 from mtpc.lab.output_paths import check_new_folder
 from mtpc.lab.targets.folder import stated_sizes

@@ -14,10 +14,10 @@ from transformers import PreTrainedTokenizerBase
 from mtpc.draft_model.translation import TokenizerPair
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
-from mtpc.files.checkpoint import INDEX_FILE, Checkpoint
 from mtpc.files.config_model import short_repr
 from mtpc.files.json_file import is_there, read_json
 from mtpc.files.weights import check_type
+from mtpc.lab.convert.checkpoint import INDEX_FILE, Checkpoint
 from mtpc.lab.output_paths import check_new_folder
 
 CONFIG = "config.json"
