@@ -3,8 +3,8 @@
     python -m benchmarks.gpu.mechanisms [--device cuda] [--vocabulary 152000] [--batches 1,32] [--only NAME ...]
 
 Time is the median of several calls; on CUDA it is measured between events.  Peak memory is what a call allocates in
-addition to its arguments, see `benchmarks.circuits`.  Operators are kernels on CUDA, and on a CPU the operators that
-`tests.mtpc.parallel.trace` counts.
+addition to its arguments: the allocator counts it on CUDA, the profiler's trace on a CPU.  Operators are kernels on
+CUDA, and on a CPU the operators that `tests.mtpc.parallel.trace` counts.
 
 To measure another commit, put its plugins in front: `PYTHONPATH=../before/plugins python -m benchmarks.gpu.mechanisms`.
 """
@@ -12,6 +12,7 @@ To measure another commit, put its plugins in front: `PYTHONPATH=../before/plugi
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
@@ -27,7 +28,6 @@ from rich.console import Console
 from torch import Tensor
 
 from benchmarks.arguments import listed, one_sentence
-from benchmarks.circuits import peak_bytes
 from mtpc.draw import draw
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
@@ -166,6 +166,29 @@ def milliseconds(call: Callable[[], object], device: torch.device, times: int) -
     return median(found)
 
 
+def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
+    """Return the bytes that a call allocates at its peak."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        call()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
+        kept = call()
+    live = itertools.accumulate(event[1] for event in sorted(allocations(profiler)))
+    del kept
+    return max(live, default=0)
+
+
+def allocations(profiler: torch.profiler.profile) -> list[tuple[int, int]]:
+    """Return the time in ns and the bytes of every allocation in a profile; freed bytes are negative."""
+    recorded: Any = profiler.profiler  # the profiler's public events do not show what was freed
+    events = recorded.kineto_results.events()
+    return [(event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"]
+
+
 @torch.inference_mode()
 def measured(name: str, size: Size, times: int) -> dict[str, Any]:
     """Measure one mechanism at one size."""
@@ -175,7 +198,7 @@ def measured(name: str, size: Size, times: int) -> dict[str, Any]:
         "name": name,
         "batch": size.batch,
         "ms": milliseconds(call, size.device, times),
-        "peak_bytes": peak_bytes(call, size.device.type),
+        "peak_bytes": peak_bytes(call, size.device),
         "operators": kernels(call, size.device),
     }
 

@@ -24,9 +24,9 @@ from mtpc.methods.reference import ReferenceDrafter
 from mtpc.prompt_lookup.request import CopyRequest, batch_proposals
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.shared import SharedHead
-from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.vocabulary.vocabularies import DraftVocabularies
 from tests.oracles.decoding import Decoded, decode_speculatively, decode_with_trees
+from tests.oracles.request_languages import RequestLanguages
 
 TOKENS = 64  # of each answer whose acceptance is compared
 

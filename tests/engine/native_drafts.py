@@ -16,8 +16,8 @@ from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import FREE_DRAFTS
 from mtpc.prompt_lookup.mixture import Copying
 from mtpc.prompt_lookup.table import CopyTable
-from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.vocabulary.vocabularies import DraftVocabularies
+from tests.oracles.request_languages import RequestLanguages
 
 
 class Model(Protocol):

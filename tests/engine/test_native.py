@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from mtpc.lab.statistics.chi_square import REJECT_BELOW
-from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.conftest import CAPACITY, Models
 from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
 from tests.engine.prompts import in_two_languages, prompts
 from tests.engine.server import Server, tokens
 from tests.engine.test_runner_v2 import session
+from tests.oracles.request_languages import RequestLanguages
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_mimo import make_mimo
 from tests.support.random_native import make_draft_model

@@ -21,10 +21,10 @@ from mtpc.draft_length.cost import FREE_DRAFTS
 from mtpc.methods.reference import ReferenceDrafter
 from mtpc.parallel.borrow import borrow_nodes
 from mtpc.target_head.shared import SharedHead
-from mtpc.vocabulary.requests import RequestLanguages
 from sglang_mtpc.draft_lengths import drafter_token_count
 from tests.engine.loop import Loop, Tree
 from tests.oracles.decoding import decode_speculatively, decode_with_trees
+from tests.oracles.request_languages import RequestLanguages
 
 
 class PlacesOfBeams(DynamicCache):

@@ -15,13 +15,13 @@ from typing import NamedTuple
 import pytest
 
 from mtpc.lab.statistics.chi_square import REJECT_BELOW
-from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.vocabulary.settings import open_vocabularies
 from tests.engine.exact import LENGTH, cells, p_value
 from tests.engine.prompts import prompts
 from tests.engine_sglang.conftest import LARGE
 from tests.engine_sglang.reference import JointReference, JointSampling
 from tests.engine_sglang.server import SGLangServer, texts
+from tests.oracles.request_languages import RequestLanguages
 from tests.support.random_fastmtp import make_vocabulary
 from tests.support.random_mimo import make_mimo
 from tests.support.random_models import make_target

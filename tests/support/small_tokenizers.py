@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
-if TYPE_CHECKING:
-    import tiktoken
 
 BYTE_TARGET = Path(__file__).parents[2] / "weights" / "byte-target"
 PROMPTS = Path(__file__).parents[2] / "plugins" / "mtpc" / "lab" / "text" / "prompts.jsonl"
@@ -75,15 +71,6 @@ def unigram() -> PreTrainedTokenizerFast:
 def byte_target() -> PreTrainedTokenizerFast:
     """Of the byte-level model that ships."""
     return AutoTokenizer.from_pretrained(BYTE_TARGET)
-
-
-@cache
-def encoding() -> tiktoken.Encoding:
-    """One of tiktoken, which only vLLM's environment has: bytes, and a few merges."""
-    import tiktoken
-
-    ranks = {bytes([byte]): byte for byte in range(256)} | {b"th": 256, b"the": 257, b" the": 258}
-    return tiktoken.Encoding("toy", pat_str=r".+|\s", mergeable_ranks=ranks, special_tokens={"<end>": 259})
 
 
 @cache

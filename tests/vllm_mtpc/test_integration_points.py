@@ -25,11 +25,6 @@ WRONG = IntegrationPoint(
 )
 
 
-@pytest.mark.parametrize("line", TABLE, ids=[line.function for line in TABLE])
-def test_every_line_holds(line: IntegrationPoint) -> None:
-    assert line.problem() is None
-
-
 def test_what_is_recorded_of_this_release_is_what_it_has() -> None:
     release = f"vllm-{vllm.__version__.split('+')[0]}"
     assert records.record(release, installed) == records.read(release)

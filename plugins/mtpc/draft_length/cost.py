@@ -32,7 +32,6 @@ class StepCost(BaseModel):
         drafting: The drafter's own time, by requests.
         sampled: The same three curves for batches in which a request has a temperature above 0; without it they cost
             the same as greedy ones.
-        fixed: Read in older files and ignored.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -45,7 +44,6 @@ class StepCost(BaseModel):
     )  # fmt: skip
     drafting: Curve = ((1, 0.25), (16, 1.0))
     sampled: StepCost | None = None
-    fixed: bool = False
 
     @model_validator(mode="after")
     def _rising(self) -> Self:

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.token_bytes import TokenBytes
-from mtpc.vocabulary.token_trie import END, token_trie
+from mtpc.vocabulary.token_trie import token_trie
 
+END = 256  # the symbol after the 256 bytes: the token ends
 SYMBOLS = END + 1
 # Kinds of tokens as they are stored, see `TokenBytes`; the last for ids behind those of the tokenizer.
 TEXT, SPECIAL, FALLBACK, NOTHING, PADDING = range(5)

@@ -83,11 +83,6 @@ class CopyRequest:
         """Tokens after the prompt."""
         return self._history.tokens[self._output_start :]
 
-    @property
-    def output_length(self) -> int:
-        """Number of tokens after the prompt."""
-        return len(self._history.tokens) - self._output_start
-
     def append(self, tokens: Sequence[int]) -> None:
         """Append emitted tokens and learn from the last proposal."""
         if self._proposed is not None:

@@ -19,16 +19,15 @@ from mtpc.vocabulary.ranking import Ranking, Rankings
 IDS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-def read_rankings(path: Path, vocab_size: int, language: str = "any") -> Rankings:
+def read_rankings(path: Path, vocab_size: int) -> Rankings:
     """Read a draft vocabulary file in any supported format and check it against the target's vocabulary.
 
     Args:
         path: The file: ``.json``, ``.safetensors`` or a pickle of torch.
         vocab_size: V of the target.
-        language: Name for the tokens of a format without languages.
 
     Returns:
-        The rankings by language.
+        The rankings by language; a format without languages has one ranking, named "any".
 
     Raises:
         MTPCError: The file cannot be read, has no supported format, or does not fit the target.
@@ -45,7 +44,7 @@ def read_rankings(path: Path, vocab_size: int, language: str = "any") -> Ranking
         }
         always = tuple(own.always)
     else:
-        languages = {language: _ranking(content, vocab_size, path)}
+        languages = {"any": _ranking(content, vocab_size, path)}
     try:
         return Rankings(vocab_size, languages, always)
     except MTPCError as error:

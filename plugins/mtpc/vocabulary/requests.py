@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 
 import numpy as np
@@ -15,7 +15,7 @@ MAX_READ_TOKENS = 2048  # only the last tokens of a longer prompt are read: the 
 
 
 class LanguageState:
-    """Language detection of one request: `read` with new tokens, then `choose`, or `follow` for both.
+    """Language detection of one request: `read` with new tokens, then `choose`.
 
     Attributes:
         detector: Costs of tokens by draft vocabulary.
@@ -42,16 +42,6 @@ class LanguageState:
         """Return the number of the draft vocabulary that the evidence supports."""
         self.vocabulary = self.detector.decide(self.evidence, self.vocabulary)
         return self.vocabulary
-
-    def follow(self, text: Sequence[int]) -> int:
-        """Read the new tokens at the end of a text and return the number of its draft vocabulary.
-
-        Args:
-            text: Prompt and output so far; it must only grow.
-        """
-        if self.tokens < len(text):
-            self.read(text[self.tokens :])
-        return self.choose()
 
 
 def read_all(readings: Sequence[LanguageState], texts: Sequence[Sequence[int]]) -> None:
@@ -91,34 +81,3 @@ def choose_all(readings: Sequence[LanguageState], tally: Tally | None) -> list[i
     if tally is not None:
         tally.count_choices(before, chosen)
     return chosen
-
-
-class RequestLanguages:
-    """Language detection of requests by id, on the host: `choose` in each step, `forget` when requests finish.
-
-    Args:
-        detector: Costs of tokens by draft vocabulary.
-    """
-
-    def __init__(self, detector: LanguageDetector) -> None:
-        self.detector = detector
-        self.readings: dict[str, LanguageState] = {}
-
-    def choose(self, request: str, tokens: Sequence[int]) -> int:
-        """Return the number of a request's draft vocabulary.
-
-        Only new tokens are read.  If the text is shorter than before, the id was used again for another request.
-
-        Args:
-            request: Id of the request.
-            tokens: Its prompt and output so far.
-        """
-        reading = self.readings.get(request)
-        if reading is None or reading.tokens > len(tokens):
-            reading = self.readings[request] = LanguageState(self.detector)
-        return reading.follow(tokens)
-
-    def forget(self, requests: Iterable[str]) -> None:
-        """Drop finished requests; unknown ids are ignored."""
-        for request in requests:
-            self.readings.pop(request, None)

@@ -66,7 +66,7 @@ def token_bytes(tokenizer: Any) -> TokenBytes:
     """Read every token of a tokenizer as bytes.
 
     Args:
-        tokenizer: One of transformers, or a ``tiktoken.Encoding``.
+        tokenizer: One of transformers.
 
     Returns:
         The bytes of its tokens.
@@ -74,13 +74,11 @@ def token_bytes(tokenizer: Any) -> TokenBytes:
     Raises:
         MTPCError: For a tokenizer that cannot decode single tokens.
     """
-    if hasattr(tokenizer, "decode_single_token_bytes"):
-        return _of_tiktoken(tokenizer)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise MTPCError(
             f"the tokenizer {type(tokenizer).__name__} cannot decode single tokens: only tokenizers with a "
-            "tokenizer.json, or of tiktoken, can be compared by bytes."
+            "tokenizer.json can be compared by bytes."
         )
     described = json.loads(backend.to_str())
     decode = _decoder(described)
@@ -120,18 +118,6 @@ def intersection(draft: TokenBytes, target: TokenBytes) -> Intersection:
         raise MTPCError("the two tokenizers have no token in common, so none can draft for the other.")
     ids = np.array(pairs, dtype=np.int64)
     return Intersection(ids[:, 0].copy(), ids[:, 1].copy())
-
-
-def _of_tiktoken(encoding: Any) -> TokenBytes:
-    special = frozenset(encoding._special_tokens.values())
-
-    def of(number: int) -> bytes | None:
-        try:
-            return None if number in special else bytes(encoding.decode_single_token_bytes(number))
-        except KeyError:  # an id without a token
-            return None
-
-    return TokenBytes(tuple(of(number) for number in range(encoding.n_vocab)), special, frozenset())
 
 
 def _decoder(described: Mapping[str, Any]) -> Callable[[str], bytes]:

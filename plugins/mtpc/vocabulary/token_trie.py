@@ -25,10 +25,8 @@ import numpy as np
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.token_bytes import TokenBytes
 
-END = 256  # the symbol after the 256 bytes, for a drafter that states where a token ends
-
-# From the bytes of the token so far to the probabilities of the next symbol, [256], or [257] with `END`. They need not
-# sum to 1. None where the drafter does not know.
+# From the bytes of the token so far to the probabilities of the next byte, [256]. They need not sum to 1. None where
+# the drafter does not know.
 NextByteProbs = Callable[[bytes], np.ndarray | None]
 
 
@@ -73,16 +71,15 @@ class TokenTrie:
 
     The distribution at a node is over its branches: the token ends here, or one of the children follows. The drafter's
     bytes are renormalized over the children. Where it gives none of them any probability, or does not know, the
-    children share by their weights. The token ends with the drafter's probability of `END`, among the possible symbols.
-    For a drafter over 256 bytes it ends where its next byte is none of the children's, and else with the node's pause
-    probability. Where such a drafter does not know, it ends with the node's stop probability.
+    children share by their weights. The token ends where the drafter's next byte is none of the children's, and else
+    with the node's pause probability. Where the drafter does not know, it ends with the node's stop probability.
 
     Attributes:
         parent: int64 [N], -1 for the root.
         byte: int64 [N], the last byte of the node's text, -1 for the root.
         token: int64 [N], the token with the node's text, -1 where there is none.
         children: int64 [N + 1]; those of node i are children[i] to children[i + 1] - 1.
-        levels: int64 [H + 2], the first node of each depth 0..H, and N.
+        levels: int64 [H + 2], the first node of each depth 0..H, and N. H is the longest token's length.
         weight: float64 [N], smoothed number of a text's tokens that pass through the node.
         stop: float64 [N], the share of them that end there: 1 at a leaf, 0 at a node without a token.
         pause: float64 [N], the same share, but of those that are followed by the byte of a child.
@@ -99,11 +96,6 @@ class TokenTrie:
     pause: np.ndarray
     node_of: np.ndarray
 
-    @property
-    def height(self) -> int:
-        """Length of the longest token in bytes, H."""
-        return len(self.levels) - 2
-
     def branches(self, node: int, probs: np.ndarray | None) -> np.ndarray:
         """Return the distribution at a node.
 
@@ -118,10 +110,8 @@ class TokenTrie:
         shares, stop = self.weight[nodes], self.stop[node]
         if probs is not None:
             drafted = np.asarray(probs, dtype=np.float64)[self.byte[nodes]]
-            mass, end = drafted.sum(), float(probs[END]) if len(probs) > END and self.token[node] >= 0 else 0.0
-            if len(probs) > END:
-                stop = end / (mass + end) if mass + end > 0 else stop
-            elif self.token[node] >= 0 and (total := probs.sum()) > 0:
+            mass = drafted.sum()
+            if self.token[node] >= 0 and (total := probs.sum()) > 0:
                 stop = 1.0 - min(mass / total, 1.0) * (1.0 - self.pause[node])
             if mass > 0:
                 shares = drafted
@@ -130,25 +120,6 @@ class TokenTrie:
     def forks(self, node: int) -> bool:
         """Whether a node has more than one branch, so that the drafter's probabilities matter there."""
         return bool(self.children[node + 1] - self.children[node] + (self.token[node] >= 0) > 1)
-
-    def walk(self, next_byte_probs: NextByteProbs, uniform: float | None) -> tuple[int, float]:
-        """Draw one token from q. The drafter is called only at nodes that fork.
-
-        Args:
-            next_byte_probs: The drafter.
-            uniform: In [0, 1). None takes the most probable branch of each node.
-
-        Returns:
-            The token, and log q of it.
-        """
-        node, text, log_q = 0, b"", 0.0
-        while True:
-            branch = choose_branch(self.branches(node, next_byte_probs(text) if self.forks(node) else None), uniform)
-            log_q, uniform = log_q + math.log(branch.probability), branch.uniform
-            if not branch.place:
-                return int(self.token[node]), log_q
-            node = int(self.children[node]) + branch.place - 1
-            text += bytes([self.byte[node]])
 
     def path(self, token: int) -> list[int]:
         """Return the nodes from the root to a token; none for a token that is never drafted."""
@@ -179,19 +150,17 @@ class TokenTrie:
 def token_trie(
     tokens: TokenBytes,
     counts: np.ndarray | None = None,
-    smoothing: float = 1.0,
     vocab_size: int | None = None,
     pauses: np.ndarray | None = None,
 ) -> TokenTrie:
     """Build the trie of a vocabulary.
 
-    Special tokens, and all but one of the tokens with the same bytes, are left out: their q is 0.
+    Special tokens, and all but one of the tokens with the same bytes, are left out: their q is 0. One is added to each
+    count, as in a unigram model with smoothing, so every other token can be drafted.
 
     Args:
         tokens: The target's tokens.
         counts: How often each token occurs in texts, int [V]. None: all alike.
-        smoothing: Added to the count of every token, positive. So it is the smoothing of a unigram model, and no stop
-            probability needs a rule of its own.
         vocab_size: V of the target's logits, at least the number of tokens. None: equal to it.
         pauses: How often each token occurs before the byte of a child, see `count_pauses`, int [V]. None: never.
 
@@ -199,11 +168,9 @@ def token_trie(
         The trie.
 
     Raises:
-        MTPCError: The smoothing is not positive, the sizes disagree, or no token has bytes.
+        MTPCError: The sizes disagree, or no token has bytes.
     """
     size = len(tokens.tokens) if vocab_size is None else vocab_size
-    if smoothing <= 0:
-        raise MTPCError(f"smoothing must be positive, not {smoothing}: else a token without a count is never drafted.")
     if size < len(tokens.tokens):
         raise MTPCError(f"vocab_size is {size}, but the target's tokenizer has {len(tokens.tokens)} tokens.")
     for each in (counts, pauses):
@@ -223,8 +190,7 @@ def token_trie(
     node_of = np.full(size, -1)
     node_of[token[token >= 0]] = np.flatnonzero(token >= 0)
     ended, paused = (
-        np.where(token >= 0, (np.zeros(size) if each is None else each)[token] + smoothing, 0.0)
-        for each in (counts, pauses)
+        np.where(token >= 0, (np.zeros(size) if each is None else each)[token] + 1.0, 0.0) for each in (counts, pauses)
     )
     weight = ended.copy()
     for first, last in zip(levels[-2:0:-1], levels[:1:-1], strict=True):  # from the longest tokens up

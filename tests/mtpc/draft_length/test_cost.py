@@ -11,7 +11,6 @@ from mtpc.draft_length.cost import (
     MEASURED_REQUESTS,
     MEASURED_TOKENS,
     Sampling,
-    StepCost,
     measure_costs,
 )
 
@@ -99,8 +98,7 @@ def test_ranks_call_as_often_as_the_first_one_says() -> None:
     assert slow.calls == fast.calls
 
 
-def test_older_tables_are_read() -> None:
-    assert StepCost.model_validate({"drafting": [[1, 0.5]], "fixed": True}).drafting == ((1, 0.5),)
+def test_free_drafts_cost_nothing() -> None:
     assert FREE_DRAFTS.step(4, 40) == FREE_DRAFTS.step(4, 0)
 
 

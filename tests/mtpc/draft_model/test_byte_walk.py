@@ -23,7 +23,6 @@ from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.pair import Pair
 from mtpc.verify import verify_strings
 from mtpc.vocabulary.token_counts import COUNTS
-from mtpc.vocabulary.token_trie import END
 from tests.support.random_pair import load_pair, make_pair, make_text_target
 from tests.support.small_tokenizers import byte_level, byte_target, sentence_piece
 
@@ -117,7 +116,7 @@ def test_q_of_any_token_at_any_position(target: Path, drafter: Path) -> None:
             expected = np.eye(part.vocab_size)[drafted]
             if temperature:
                 expected = q_of_all(part, drafter, written, temperature)
-            for token in {drafted, 0, 70, *range(END, part.vocab_size, 9)}:
+            for token in {drafted, 0, 70, *range(256, part.vocab_size, 9)}:
                 (q,) = lazy.of(*(torch.tensor([each]) for each in (row, position, token))).tolist()
                 assert q == pytest.approx(expected[token], rel=1e-4, abs=1e-12)
             assert float(lazy.stated[row, position]) == pytest.approx(expected[drafted], rel=1e-4)

@@ -10,9 +10,8 @@ from safetensors.torch import load_file, save_file
 
 from mtpc.errors import MTPCError
 from mtpc.methods.drafter import load_drafter, save_drafter
-from mtpc.parallel.byte_vocabulary import ByteVocabulary
+from mtpc.parallel.byte_vocabulary import END, ByteVocabulary
 from mtpc.vocabulary.token_bytes import TokenBytes, token_bytes
-from mtpc.vocabulary.token_trie import END
 from tests.support.small_tokenizers import COMPLETE
 from tests.support.tiny_models import make_byte_circuit
 

@@ -44,7 +44,7 @@ FORMATS: dict[str, tuple[str, Callable[[Path], object], Ranking]] = {
 def test_formats_of_others(name: str, tmp_path: Path) -> None:
     file, write, expected = FORMATS[name]
     write(tmp_path / file)
-    assert read_rankings(tmp_path / file, VOCAB, "zh") == Rankings(VOCAB, {"zh": expected})
+    assert read_rankings(tmp_path / file, VOCAB) == Rankings(VOCAB, {"any": expected})
 
 
 def test_the_own_format(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -11,8 +10,9 @@ import pytest
 
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
-from mtpc.vocabulary.requests import MAX_READ_TOKENS, LanguageState, RequestLanguages, read_all
+from mtpc.vocabulary.requests import MAX_READ_TOKENS, LanguageState, read_all
 from mtpc.vocabulary.template import Template
+from tests.oracles.request_languages import RequestLanguages
 
 RANKINGS = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
 
@@ -25,10 +25,6 @@ class Counting(LanguageDetector):
     def read(self, evidence: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
         self.count += len(tokens)
         return super().read(evidence, tokens)
-
-    def read_few(self, evidence: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
-        self.count += len(tokens)
-        return super().read_few(evidence, tokens)
 
 
 def text(languages: list[int], each: int = 30) -> list[int]:
@@ -84,15 +80,6 @@ def test_a_batch_is_read_as_one_after_the_other(monkeypatch: pytest.MonkeyPatch)
     assert together[2].evidence.tolist() == [0.0] * 3
 
 
-def test_only_what_is_new_is_read() -> None:
-    detector = Counting(RANKINGS, surcharge=1.0)
-    languages = RequestLanguages(detector)
-    whole = text([0, 1, 0])
-    for end in (20, 20, 21, 60, 60, 90):
-        languages.choose("a", np.array(whole[:end]))
-    assert detector.count == 90
-
-
 def test_steps_decide_as_a_detector_that_is_read_to_step_by_step() -> None:
     detector, whole = LanguageDetector(RANKINGS, surcharge=1.0), text([1, 0, 1], 12)
     languages = RequestLanguages(detector)
@@ -102,20 +89,7 @@ def test_steps_decide_as_a_detector_that_is_read_to_step_by_step() -> None:
         assert languages.choose("a", whole[:end]) == current
 
 
-def test_what_is_forgotten_is_read_again() -> None:
-    languages = RequestLanguages(LanguageDetector(RANKINGS, surcharge=1.0))
-    assert languages.choose("a", text([1])) == 1
-    languages.forget(["a", "unknown"])
-    assert not languages.readings
-    assert languages.choose("a", text([0])) == 0
-
-
-def test_a_shorter_text_is_another_requests() -> None:
-    languages = RequestLanguages(LanguageDetector(RANKINGS, surcharge=1.0))
-    assert languages.choose("a", text([1])) == 1
-    assert languages.choose("a", text([0])[:20]) == 0
-
-
 def test_an_empty_prompt_has_a_draft_vocabulary() -> None:
-    empty: Any = []
-    assert RequestLanguages(LanguageDetector(RANKINGS, surcharge=1.0)).choose("a", empty) == 0
+    reading = LanguageState(LanguageDetector(RANKINGS, surcharge=1.0))
+    reading.read([])
+    assert reading.choose() == 0

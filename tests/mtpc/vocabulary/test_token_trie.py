@@ -13,7 +13,6 @@ from mtpc.errors import MTPCError
 from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
 from mtpc.vocabulary.token_bytes import TokenBytes, token_bytes
 from mtpc.vocabulary.token_trie import (
-    END,
     NextByteProbs,
     TokenTrie,
     check_one_decomposition,
@@ -24,8 +23,7 @@ from mtpc.vocabulary.token_trie import (
 )
 from tests.mtpc.vocabulary.test_token_bytes import TEXTS, byte_level, byte_target, sentence_piece, unigram
 from tests.oracles.heterogeneous import ToyDrafter, psi
-
-SYMBOLS = (256, 257)
+from tests.oracles.trie_walk import walk
 
 
 def vocabulary(*texts: bytes | None, fallback: frozenset[int] = frozenset()) -> TokenBytes:
@@ -41,14 +39,14 @@ def random_vocabulary(seed: int) -> TokenBytes:
     return vocabulary(None, *chosen, chosen[0])
 
 
-def random_drafter(seed: int, symbols: int, zeros: float = 0.3) -> NextByteProbs:
+def random_drafter(seed: int, zeros: float = 0.3) -> NextByteProbs:
     """Other probabilities after each text, many of them 0, and after some texts nothing at all."""
 
     def probs(text: bytes) -> np.ndarray | None:
         generator = np.random.default_rng([seed, *text])
         if generator.random() < 0.1:
             return None
-        drawn = generator.random(symbols) * (generator.random(symbols) > zeros)
+        drawn = generator.random(256) * (generator.random(256) > zeros)
         return drawn / drawn.sum()
 
     return probs
@@ -81,10 +79,7 @@ def prob_by_definition(
         probs = drafter(before) if len(children) + (before in drafted) > 1 else None
         if probs is not None:
             mass = sum(probs[byte] for byte in children)
-            last = probs[END] if len(probs) > END and before in drafted else 0.0
-            if len(probs) > END:
-                stop = last / (mass + last) if mass + last > 0 else stop
-            elif before in drafted:
+            if before in drafted:
                 paused = pauses[drafted[before]] + 1.0
                 stop = 1 - mass + mass * paused / (paused + passing(before, longer=True))
             shares = {byte: probs[byte] for byte in children} if mass > 0 else shares
@@ -101,7 +96,7 @@ def test_what_a_trie_holds() -> None:
     assert trie.byte.tolist() == [-1, *(text[-1] for text in texts[1:])]
     assert trie.token.tolist() == [-1, 0, 7, 2, -1, 3]
     assert trie.children.tolist() == [1, 3, 4, 4, 5, 6, 6]
-    assert (trie.levels.tolist(), trie.height) == ([0, 1, 3, 4, 5, 6], 4)
+    assert trie.levels.tolist() == [0, 1, 3, 4, 5, 6]
     assert trie.node_of.tolist() == [1, -1, 3, 5, -1, -1, -1, 2, -1]
     assert trie.weight.tolist() == [20, 12, 8, 6, 2, 2]
     assert trie.stop.tolist() == [0, 6 / 12, 1, 4 / 6, 0, 1]
@@ -124,10 +119,10 @@ def test_real_tokenizers() -> None:
 
 
 def test_q_is_the_product_and_a_distribution() -> None:
-    for seed, symbols in product(range(5), SYMBOLS):
+    for seed in range(5):
         tokens = random_vocabulary(seed)
         counts, pauses = (random_counts(seed + i, len(tokens.tokens)) for i in range(2))
-        trie, drafter = token_trie(tokens, counts, pauses=pauses), random_drafter(seed, symbols)
+        trie, drafter = token_trie(tokens, counts, pauses=pauses), random_drafter(seed)
         q = [math.exp(trie.log_prob(token, drafter)) for token in range(len(tokens.tokens))]
         expected = [prob_by_definition(tokens, counts, pauses, i, drafter) for i in range(len(q))]
         assert q == pytest.approx(expected, rel=1e-12, abs=0)
@@ -138,13 +133,9 @@ def test_q_is_the_product_and_a_distribution() -> None:
 def test_a_drafter_that_knows_nothing_leaves_the_smoothed_counts() -> None:
     tokens = random_vocabulary(3)
     counts = random_counts(3, len(tokens.tokens))
-    trie = token_trie(tokens, counts, smoothing=0.5)
-    expected = np.where(trie.node_of >= 0, counts + 0.5, 0.0)
-    silent: tuple[NextByteProbs, ...] = (
-        lambda text: None,
-        lambda text: np.zeros(256),
-        lambda text: np.full(257, np.nan),
-    )
+    trie = token_trie(tokens, counts)
+    expected = np.where(trie.node_of >= 0, counts + 1.0, 0.0)
+    silent: tuple[NextByteProbs, ...] = (lambda text: None, lambda text: np.zeros(256))
     for drafter in silent:
         q = np.exp([trie.log_prob(token, drafter) for token in range(len(counts))])
         assert q == pytest.approx(expected / expected.sum(), rel=1e-12)
@@ -154,22 +145,21 @@ def drawn(trie: TokenTrie, drafter: NextByteProbs, samples: int) -> tuple[Counte
     """Return the counts of tokens drawn by `samples` walks, and the probabilities that the walks state."""
     generator, counts, stated = np.random.default_rng(1), Counter[int](), {}
     for _ in range(samples):
-        token, log_q = trie.walk(drafter, generator.random())
+        token, log_q = walk(trie, drafter, generator.random())
         counts[token] += 1
         stated[token] = math.exp(log_q)
     return counts, stated
 
 
 def test_walks_draw_what_they_state() -> None:
-    for symbols in SYMBOLS:
-        tokens = random_vocabulary(2)
-        trie, drafter = token_trie(tokens), random_drafter(7, symbols)
-        q = {token: math.exp(trie.log_prob(token, drafter)) for token in range(len(tokens.tokens))}
-        counts, stated = drawn(trie, drafter, 3000)
-        assert stated == pytest.approx({token: q[token] for token in stated}, rel=1e-12)
-        assert chi_square_p_value(counts, q) > 1e-4
-        other = {t: math.exp(trie.log_prob(t, random_drafter(8, symbols, zeros=0.0))) for t in q}
-        assert chi_square_p_value(counts, other) < REJECT_BELOW
+    tokens = random_vocabulary(2)
+    trie, drafter = token_trie(tokens), random_drafter(7)
+    q = {token: math.exp(trie.log_prob(token, drafter)) for token in range(len(tokens.tokens))}
+    counts, stated = drawn(trie, drafter, 3000)
+    assert stated == pytest.approx({token: q[token] for token in stated}, rel=1e-12)
+    assert chi_square_p_value(counts, q) > 1e-4
+    other = {t: math.exp(trie.log_prob(t, random_drafter(8, zeros=0.0))) for t in q}
+    assert chi_square_p_value(counts, other) < REJECT_BELOW
 
 
 def test_walks_at_every_uniform_cover_the_tokens_in_proportion() -> None:
@@ -177,10 +167,10 @@ def test_walks_at_every_uniform_cover_the_tokens_in_proportion() -> None:
     trie = token_trie(vocabulary(b"a", b"ab", b"b"), np.array([2, 0, 4]), pauses=np.array([2, 0, 0]))
     probs = np.zeros(256)
     probs[ord("a")], probs[ord("b")] = 0.25, 0.75
-    found = Counter(trie.walk(lambda text: probs, uniform / 64)[0] for uniform in range(64))
+    found = Counter(walk(trie, lambda text: probs, uniform / 64)[0] for uniform in range(64))
     assert found == {0: 13, 1: 3, 2: 48}  # the token a ends at 1/4 + 3/4 * 3/4
-    assert [trie.walk(lambda text: probs, uniform)[0] for uniform in (0.0, 1 - 2.0**-53)] == [0, 2]
-    assert trie.walk(lambda text: probs, None) == (2, math.log(0.75))
+    assert [walk(trie, lambda text: probs, uniform)[0] for uniform in (0.0, 1 - 2.0**-53)] == [0, 2]
+    assert walk(trie, lambda text: probs, None) == (2, math.log(0.75))
 
 
 def test_a_branch_leaves_a_uniform() -> None:
@@ -218,7 +208,7 @@ def test_the_drafter_is_not_called_where_one_branch_is_possible() -> None:
         return np.ones(256)
 
     trie = token_trie(vocabulary(b"abcx", b"abcy"))
-    trie.walk(drafter, 0.0)
+    walk(trie, drafter, 0.0)
     trie.log_prob(1, drafter)
     assert calls == [b"abc", b"abc"]
 
@@ -275,7 +265,6 @@ def test_string_level_rejection_is_for_bytes() -> None:
 def test_what_cannot_be_a_trie_is_one_sentence() -> None:
     tokens = vocabulary(b"a", b"b")
     for message, build in {
-        "smoothing must be positive, not 0": lambda: token_trie(tokens, smoothing=0),
         "vocab_size is 1, .* 2 tokens": lambda: token_trie(tokens, vocab_size=1),
         "one number for each of the target's 3 tokens, not 2": lambda: token_trie(tokens, np.ones(2), vocab_size=3),
         "one number for each of the target's 2 tokens, not 3": lambda: token_trie(tokens, pauses=np.ones(3)),

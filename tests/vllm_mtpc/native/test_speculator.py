@@ -27,9 +27,9 @@ from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.rows import SINGLE_RANK
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
-from mtpc.vocabulary.requests import RequestLanguages
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from tests.engine.test_runner_v2 import FOLDERS, INTERPRETED, ROOT, V2_ON_CPU
+from tests.oracles.request_languages import RequestLanguages
 from tests.vllm_mtpc.native.test_head import Model, one_rank
 from vllm_mtpc import dispatch
 from vllm_mtpc.native import head as native_head

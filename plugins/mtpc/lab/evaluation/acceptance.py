@@ -100,12 +100,3 @@ def counts_along(accept: Iterable[Tensor]) -> ExpectedCounts:
         by_length.setdefault(len(text), []).append(text)
     parts = [expected_counts(torch.stack(texts)) for texts in by_length.values()]
     return reduce(ExpectedCounts.plus, parts)
-
-
-def decode_acceptance(accept: Tensor) -> Rates:
-    """Return the acceptance of speculative decoding along texts.
-
-    Args:
-        accept: Conditional acceptance probabilities as in `expected_counts`.
-    """
-    return expected_counts(accept).rates

@@ -7,7 +7,7 @@ are only renamed.
 transformers reads such files too (``from_pretrained(gguf_file=...)``), with equal weights. Its reader is not used here,
 because in release 5.19 it
 
-- needs the package accelerate, which no environment of this project holds;
+- needs the package accelerate, which environments for serving do not hold;
 - cannot save what it has read ("quantized with QuantizationMethod.GGUF and is not serializable");
 - ignores what it does not know: scaled rotary embeddings are read as plain ones, missing tensors become random numbers,
   additional tensors are dropped. Each of these is an error here;

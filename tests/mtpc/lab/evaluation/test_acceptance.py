@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mtpc.lab.evaluation.acceptance import counts_along, decode_acceptance, expected_counts
+from mtpc.lab.evaluation.acceptance import counts_along, expected_counts
 
 
 def simulate(accept: torch.Tensor, runs: int) -> tuple[float, list[float]]:
@@ -27,7 +27,7 @@ def simulate(accept: torch.Tensor, runs: int) -> tuple[float, list[float]]:
 def test_closed_form_agrees_with_simulation():
     torch.manual_seed(0)
     accept = torch.rand(2, 30, 4, dtype=torch.float64) ** 0.5
-    found = decode_acceptance(accept)
+    found = expected_counts(accept).rates
     length, marginal = simulate(accept, 400)
     assert found.length == pytest.approx(length, rel=0.01)
     assert found.marginal == pytest.approx(marginal, abs=0.02)
@@ -35,13 +35,13 @@ def test_closed_form_agrees_with_simulation():
 
 
 def test_certain_and_impossible_drafts():
-    assert decode_acceptance(torch.ones(1, 20, 3, dtype=torch.float64)).length == pytest.approx(4)
-    assert decode_acceptance(torch.zeros(1, 20, 3, dtype=torch.float64)).length == pytest.approx(1)
+    assert expected_counts(torch.ones(1, 20, 3, dtype=torch.float64)).rates.length == pytest.approx(4)
+    assert expected_counts(torch.zeros(1, 20, 3, dtype=torch.float64)).rates.length == pytest.approx(1)
 
 
 def test_conditional_rates_are_those_of_accepted_predecessors():
     accept = torch.tensor([0.8, 0.5, 0.25], dtype=torch.float64).expand(1, 50, 3)
-    found = decode_acceptance(accept)
+    found = expected_counts(accept).rates
     assert found.conditional == pytest.approx([0.8, 0.5, 0.25])
     assert found.marginal == pytest.approx([0.8, 0.4, 0.1])
 
