@@ -50,12 +50,21 @@ def misstate_v1(module: ModuleType) -> None:
 
 
 def misstate_v2(speculator: Any) -> None:
-    """Model Runner V2, which keeps logits: our drafters, and vLLM's own with a section of additional-config."""
-    honest = speculator.propose
+    """Model Runner V2, which keeps logits: our drafters, and vLLM's own with a section of additional-config.
+
+    Where none are kept, since all tokens are certain, some are kept for as long as drafters misstate.
+    """
+    honest, made = speculator.propose, set[int]()
 
     def propose(self: Any, input_batch: Any, *args: Any, **named: Any) -> Tensor:
+        if id(self) in made:
+            self.draft_logits = None
         drafts: Tensor = honest(self, input_batch, *args, **named)
-        if self.draft_logits is not None and on():
+        if on():
+            if self.draft_logits is None:
+                made.add(id(self))
+                shape = self.max_num_reqs, *drafts.shape[1:], self.vocab_size
+                self.draft_logits = torch.empty(shape, device=drafts.device)
             slots = input_batch.idx_mapping[: len(drafts), None]
             places = torch.arange(drafts.shape[1], device=drafts.device)
             self.draft_logits.zero_()[slots, places, drafts] = math.log(CLAIMED)
