@@ -179,7 +179,8 @@ def _check_fixed(settings: Any, fixed: Mapping[str, Any], method: DraftMethod) -
     for key, expected in fixed.items():
         value = getattr(settings, key, expected)
         if value not in (expected, EQUIVALENT.get(key, expected)):
-            raise MTPCError(f"{flag(key)} is {value!r}, but with {method.title} it must be {expected!r}.")
+            needed = "left out" if expected is None else repr(expected)
+            raise MTPCError(f"{flag(key)} is {value!r}, but with {method.title} it must be {needed}.")
 
 
 def _check_room(shape: DraftShape, config: DrafterConfig, vocabularies: DraftVocabularies | None) -> None:

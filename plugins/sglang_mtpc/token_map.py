@@ -10,7 +10,7 @@ from pydantic import Field
 
 from mtpc.draft import MAX_DRAFTS, MAX_TREE_NODES
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import validated
+from mtpc.files.config_model import keys_of, validated
 from mtpc.serving.settings import DraftSettings
 
 NAME = "--speculative-token-map"
@@ -73,6 +73,8 @@ def read(token_map: str | None) -> TokenMap:
         MTPCError: It is no query, or a setting is unknown, repeated or wrong.
     """
     file, _, query = str(token_map or "").partition("?")
+    if not query and (settings := file.rsplit("/")[-1]).partition("=")[0] in keys_of(TokenMap):
+        raise MTPCError(f"{NAME} is {token_map!r}, but settings follow a question mark: write '?{settings}'.")
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
     except ValueError:

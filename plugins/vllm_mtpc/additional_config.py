@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
 from mtpc.errors import MTPCError
-from mtpc.files.config_model import validated
+from mtpc.files.config_model import keys_of, validated
 from mtpc.prompt_lookup.match import REACH
 from mtpc.serving.settings import ADAPTIVE, COPY, COST, DraftSettings
 
@@ -98,6 +100,24 @@ def draft_settings(additional: Any) -> VLLMDraftSettings:
     if additional is None or hasattr(additional, "compute_hash"):
         return VLLMDraftSettings()
     return validated(AdditionalConfig, additional, "additional-config").mtpc
+
+
+def check_section(additional: Any) -> None:
+    """Reject settings of this project outside of its section, where nothing would read them.
+
+    Args:
+        additional: vLLM's additional-config, see `draft_settings`.
+
+    Raises:
+        MTPCError: A key is one of the section's, or the section's name is misspelt.
+    """
+    if not isinstance(additional, Mapping):
+        return
+    for key in map(str, additional):
+        if key in keys_of(VLLMDraftSettings):
+            raise MTPCError(f"additional-config has {key!r} at its top: write it into the section {SECTION!r}.")
+        if key != SECTION and get_close_matches(key.lower(), [SECTION], cutoff=0.75):
+            raise MTPCError(f"additional-config has no section {key!r}: write {SECTION!r}.")
 
 
 def v1_uses_prompt_lookup(additional: Any, own_drafts: int, async_scheduling: bool, on_cpu: bool) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from vllm_mtpc import integration_points
 from vllm_mtpc.additional_config import (
     SECTION,
     check_reads_text,
+    check_section,
     uses_prompt_lookup,
     v1_uses_prompt_lookup,
     v2_uses_prompt_lookup,
@@ -68,6 +70,7 @@ def check_settings(
     folder = drafter_folder(settings)
     if folder is None:
         return {}
+    check_section(additional)
     # The folder of a snapshot from the Hub is named by its commit.
     pinned = {"revision": folder.name} if is_hub_id(settings["model"]) else {}
     method = method_of(folder)
@@ -115,6 +118,21 @@ def check_settings(
         _check_autoregressive(folder, autoregressive, settings, ranks)
     draft_vocabularies(vocabulary_values(additional), folder, method, config)
     return added | pinned
+
+
+def check_is_no_target(settings: dict[str, Any], target: Any) -> None:
+    """Reject the target as its own EAGLE drafter, which vLLM fails to load.
+
+    Args:
+        settings: The keys of speculative-config that the user has set.
+        target: vLLM's ``ModelConfig`` of the target.
+
+    Raises:
+        MTPCError: It is named in speculative-config as well.
+    """
+    model = settings.get("model")
+    if settings.get("method") == METHOD and isinstance(model, str | Path) and str(model) == str(target.model):
+        raise MTPCError(f"the 'model' of speculative-config is {model}, which is the target: name a drafter there.")
 
 
 def check_is_target(model: Any) -> None:
@@ -222,7 +240,9 @@ def _check_keys(settings: dict[str, Any]) -> None:
     known = {field.name for field in dataclasses.fields(SpeculativeConfig)}
     for key, value in settings.items():
         if key not in known:
-            raise MTPCError(f"speculative-config has no key {key!r}.")
+            similar = get_close_matches(str(key), known, n=1)
+            hint = f"; did you mean {similar[0]}" if similar else ""
+            raise MTPCError(f"speculative-config has no key {key!r}{hint}.")
         if key in FIXED and value != FIXED[key]:
             raise MTPCError(f"{key} is {value!r}, but with this drafter it must be {FIXED[key]!r}.")
     method = settings.get("draft_sample_method", SAMPLE_METHODS[0])

@@ -14,7 +14,7 @@ from mtpc.errors import MTPCError, await_child_message, exits_with_message, show
 from vllm_mtpc import metrics
 from vllm_mtpc.additional_config import vocabulary_values
 from vllm_mtpc.native.settings import check_native, check_native_runner
-from vllm_mtpc.settings import check_complete, check_is_target, check_settings, drafter_folder
+from vllm_mtpc.settings import check_complete, check_is_no_target, check_is_target, check_settings, drafter_folder
 
 
 def install(arg_utils: Any) -> None:
@@ -47,6 +47,7 @@ def install(arg_utils: Any) -> None:
         with one_line_errors():
             settings = _settings(self)
             if drafter_folder(settings) is None:
+                check_is_no_target(settings, target_model_config)
                 created = created_by()
                 check_native(created, target_model_config, self.additional_config, parallel.pipeline_parallel_size)
                 if created is not None and vocabulary_values(self.additional_config):

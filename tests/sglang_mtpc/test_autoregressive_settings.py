@@ -121,7 +121,7 @@ def test_directories(target: Path, copy: Path, change: Callable[[Path], None], s
         (("--tp-size", "0"), "--tp-size is 0, but it must be at least 1"),
         (("--tp-size", "-2"), "--tp-size is -2"),
         (("--max-running-requests", "0"), "--max-running-requests is 0"),
-        (("--speculative-draft-window-size", "64"), "must be None"),
+        (("--speculative-draft-window-size", "64"), "must be left out"),
         (("--pp-size", "2"), "--pp-size is 2"),
         (("--speculative-token-map", "gone.json"), "gone.json is missing"),
         (("--speculative-token-map", "?size=5"), "need a file of rankings"),
@@ -202,6 +202,13 @@ def test_an_mtpc_drafter(target: Path, drafter: Path) -> None:
 )
 def test_a_token_map(given: str | None, expected: dict[str, Any]) -> None:
     assert vocabulary_values(given) == expected
+
+
+def test_a_token_map_without_its_question_mark() -> None:
+    for text in ("copy=true", "a/size=8", "copy=true&size=8"):
+        with pytest.raises(MTPCError, match="settings follow a question mark: write"):
+            read(text)
+    assert read("copied=1/words.json").vocabulary == "copied=1/words.json"
 
 
 def test_a_token_map_that_says_whether_drafts_are_copied() -> None:

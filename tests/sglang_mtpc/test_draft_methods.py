@@ -93,7 +93,7 @@ def test_settings_of_a_text_part(target: Path, echo: Path) -> None:
         (("--speculative-eagle-topk", "2"), "--speculative-eagle-topk is 2, but with an echo drafter it must be 1"),
         (("--speculative-num-steps", "257"), "it must be a whole number from 1 to 256"),
         *(
-            ((token_map, given), f"{token_map} is {given!r}, but with an echo drafter it must be None")
+            ((token_map, given), f"{token_map} is {given!r}, but with an echo drafter it must be left out")
             for given in ("?size=9", "map.json")
         ),
     ):

@@ -100,7 +100,7 @@ BROKEN = (
     Broken("integers", _weights(lambda found: found.update({LEAVES: found[LEAVES].int()})), {}, "floating-point"),
     Broken("too many drafts", None, {"num_speculative_tokens": 8}, "must be a whole number from 1 to 7"),
     Broken("no drafts", None, {"num_speculative_tokens": 0}, "from 1 to 7"),
-    Broken("drafts not set", None, {"num_speculative_tokens": None}, "num_speculative_tokens is None"),
+    Broken("drafts not set", None, {"num_speculative_tokens": None}, "num_speculative_tokens is missing"),
     Broken("another method", None, {"method": "eagle3"}, "its method must be 'eagle'"),
     Broken("unknown setting", None, {"num_speculative_token": 5}, "no key 'num_speculative_token'"),
     Broken("unknown sampling", None, {"draft_sample_method": "beam"}, "draft_sample_method must be one of"),

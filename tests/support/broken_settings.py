@@ -38,7 +38,7 @@ SGLANG_SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "not adaptive": (("--speculative-adaptive-config", "a.json"), "--speculative-adaptive-config is 'a.json'"),
     "a token map": (("--speculative-token-map", "map.pt"), "--speculative-token-map is 'map.pt'"),
-    "a draft window": (("--speculative-draft-window-size", "64"), "must be None"),
+    "a draft window": (("--speculative-draft-window-size", "64"), "must be left out"),
     "pipeline parallelism": (("--pp-size", "2"), "--pp-size is 2"),
     "hidden states": (("--enable-return-hidden-states",), "--enable-return-hidden-states is True"),
     "unified memory": (("--enable-unified-memory",), "--enable-unified-memory is True"),

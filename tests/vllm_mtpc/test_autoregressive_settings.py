@@ -71,7 +71,7 @@ def test_good_settings_pass(target: Path, fastmtp: Path, tmp_path: Path, method:
         ({"num_speculative_tokens": 0}, "must be a whole number from 1 to 256"),
         ({"num_speculative_tokens": 10**9}, "must be a whole number from 1 to 256"),
         ({"num_speculative_tokens": 10**30}, "must be a whole number from 1 to 256"),
-        ({"num_speculative_tokens": None}, "num_speculative_tokens is None"),
+        ({"num_speculative_tokens": None}, "num_speculative_tokens is missing"),
         ({"method": "mtp"}, "is a FastMTP drafter: its method must be 'eagle', not 'mtp'"),
         ({"draft_sample_method": "beam"}, "draft_sample_method must be one of"),
         ({"parallel_drafting": True}, "parallel_drafting is True"),
@@ -79,7 +79,7 @@ def test_good_settings_pass(target: Path, fastmtp: Path, tmp_path: Path, method:
         ({"disable_padded_drafter_batch": True}, "disable_padded_drafter_batch is True"),
         ({"rejection_sample_method": "block"}, "rejection_sample_method is 'block', which is not lossless"),
         ({"rejection_sample_method": "synthetic"}, "is 'synthetic', which vLLM supports on GPUs only: use 'standard'"),
-        ({"num_speculative_token": 5}, "no key 'num_speculative_token'"),
+        ({"num_speculative_token": 5}, "no key 'num_speculative_token'; did you mean num_speculative_tokens"),
     ],
 )
 def test_wrong_settings(target: Path, fastmtp: Path, settings: dict[str, Any], message: str) -> None:
@@ -107,7 +107,11 @@ def test_a_quantized_copy_of_the_head(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"sizes": 20}, "additional-config is wrong at 'mtpc.sizes'"),
+        (
+            {"sizes": 20},
+            "wrong at 'mtpc.sizes': unknown key 'sizes'; the keys are vocabulary, size",
+        ),
+        ({"copy": "yes"}, "additional-config is wrong at 'mtpc.copy': it is 'yes', but should be true or false"),
         ({"size": 20}, "need a file of rankings"),
         ({"vocabulary": "gone.json"}, "gone.json is missing"),
         ({"vocabulary": "words.json", "size": 9999}, "must be 1 to 258 tokens, not 9999"),

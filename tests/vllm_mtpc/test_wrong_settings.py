@@ -10,7 +10,7 @@ from vllm.engine.arg_utils import EngineArgs
 
 from mtpc.errors import MTPCError
 from tests.support.random_fastmtp import make_vocabulary
-from vllm_mtpc.additional_config import VLLMDraftSettings, draft_settings
+from vllm_mtpc.additional_config import VLLMDraftSettings, check_section, draft_settings
 
 VALUES: tuple[Any, ...] = (True, 5, 0, -1, 10**30, 1.5, float("nan"), "", "x", "5", [], [5], {}, {"a": 1})
 KEYS = sorted(field.alias or name for name, field in VLLMDraftSettings.model_fields.items())
@@ -94,6 +94,7 @@ def test_other_settings_are_none_of_our_business() -> None:
             return ""
 
     for additional in (None, {}, {"gdn_prefill_backend": [1]}, Other()):
+        check_section(additional)
         assert draft_settings(additional) == VLLMDraftSettings()
 
 
@@ -106,3 +107,23 @@ def test_a_store_is_for_copying(target: Path, drafter: Path) -> None:
 def test_paths_that_are_no_file(target: Path, fastmtp: Path, path: str) -> None:
     assert refused(target, fastmtp, {"mtpc": {"vocabulary": path}})
     assert refused(target, fastmtp, {}, {"model": path})
+
+
+@pytest.mark.parametrize(
+    ("additional", "sentence"),
+    [
+        ({"copy": True}, "additional-config has 'copy' at its top: write it into the section 'mtpc'"),
+        ({"mtpc": {}, "size": 20}, "additional-config has 'size' at its top"),
+        ({"mtcp": {"copy": True}}, "additional-config has no section 'mtcp': write 'mtpc'"),
+        ({"MTPC": {"copy": True}}, "additional-config has no section 'MTPC'"),
+    ],
+)
+def test_settings_outside_of_the_section(
+    target: Path, drafter: Path, additional: dict[str, Any], sentence: str
+) -> None:
+    assert sentence in refused(target, drafter, additional)
+
+
+def test_the_target_is_no_drafter(target: Path) -> None:
+    found = refused(target, target, {})
+    assert found.endswith(f"speculative-config is {target}, which is the target: name a drafter there.")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, from_json
@@ -123,9 +125,10 @@ def _reason(kind: Any, error: ErrorDetails, position: list[str | int]) -> str:
             allowed = context["expected_tags"]
             return f"its {context['discriminator']} is {short_repr(context['tag'])}, but should be one of {allowed}"
         case "extra_forbidden":
-            fields = getattr(kind, "model_fields", {}) if len(position) == 1 else {}
-            keys = ", ".join(field.alias or name for name, field in fields.items())
+            keys = ", ".join(keys_of(_model_at(kind, position[:-1])))
             return f"unknown key {short_repr(position[-1])}{f'; the keys are {keys}' if keys else ''}"
+        case "bool_type" | "bool_parsing":
+            return f"it is {short_repr(error['input'])}, but should be true or false"
         case "model_type":
             return f"it is {short_repr(error['input'])}, but should be a JSON object"
         case "value_error":
@@ -133,3 +136,24 @@ def _reason(kind: Any, error: ErrorDetails, position: list[str | int]) -> str:
     if message.startswith("Input should"):
         return f"it is {short_repr(error['input'])}, but {message.removeprefix('Input ')}"
     return message[:1].lower() + message[1:]
+
+
+def keys_of(model: Any) -> list[str]:
+    """Return the keys that a pydantic model declares, by the names that users write; none for anything else.
+
+    Args:
+        model: The model.
+    """
+    return [field.alias or name for name, field in getattr(model, "model_fields", {}).items()]
+
+
+def _model_at(kind: Any, position: Sequence[str | int]) -> Any:
+    """Return the model of the value at a position; None where it is no model, or one of several."""
+    for key in position:
+        fields = getattr(kind, "model_fields", {}).items()
+        found = [field.annotation for name, field in fields if key in (name, field.alias)]
+        models = [
+            each for each in (*found, *chain.from_iterable(map(get_args, found))) if hasattr(each, "model_fields")
+        ]
+        kind = models[0] if len(models) == 1 else None
+    return kind

@@ -186,6 +186,8 @@ def check_drafts(config: DrafterConfig, drafts: Any, setting: str, drafter: Path
         MTPCError: For a value that is not a whole number, or one that the drafter does not allow.
     """
     most = MAX_DRAFTS if copies else config.max_drafts
+    if drafts is None:
+        raise MTPCError(f"{setting} is missing: with {drafter} it must be a whole number from 1 to {most}.")
     if type(drafts) is not int or not 1 <= drafts <= most:
         raise MTPCError(
             f"{setting} is {short_repr(drafts)}, but with {drafter} it must be a whole number from 1 to {most}."

@@ -28,6 +28,7 @@ class Both(Strict):
     """What is tried."""
 
     of: list[Annotated[Left | Right, Field(discriminator="side")]] = Field(min_length=1)
+    only: Right | None = None
 
 
 @pytest.mark.parametrize(
@@ -35,8 +36,12 @@ class Both(Strict):
     [
         ({}, "it is wrong at 'of': the key 'of' is missing."),
         ({"of": []}, "it is wrong at 'of': list should have at least 1 item, not 0."),
-        ({"of": [{"side": "right"}], "at": 1}, "it is wrong at 'at': unknown key 'at'; the keys are of."),
+        ({"of": [{"side": "right"}], "at": 1}, "it is wrong at 'at': unknown key 'at'; the keys are of, only."),
         ({"of": [{"side": "right", "at": 1}]}, "it is wrong at 'of.0.at': unknown key 'at'."),
+        (
+            {"of": [{"side": "right"}], "only": {"side": "right", "at": 1}},
+            "it is wrong at 'only.at': unknown key 'at'; the keys are side.",
+        ),
         ({"of": [{"side": "right"}, {"side": "left"}]}, "it is wrong at 'of.1.size': the key 'size' is missing."),
         (
             {"of": [{"side": "left", "size": 9}]},

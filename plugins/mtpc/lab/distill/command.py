@@ -17,7 +17,7 @@ from mtpc.lab.distill.run import Distillation
 from mtpc.lab.distill.settings import DistillRequest
 from mtpc.lab.servers.engine import ServerSettings
 from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
-from mtpc.lab.servers.server import Server, exit_on_signals, running
+from mtpc.lab.servers.server import Server, base_url, exit_on_signals, running
 from mtpc.lab.text.chat_template import ChatTemplate
 
 
@@ -35,7 +35,7 @@ def server(request: DistillRequest) -> Iterator[Server]:
         MTPCError: The engine is not installed or does not start.
     """
     if request.url is not None:
-        yield Server(request.url.rstrip("/"), [])
+        yield Server(base_url(request.url), [])
         return
     engine = find_engine(request.engine, request.offline)
     must_be_installed(engine)

@@ -16,7 +16,7 @@ from mtpc.lab.prove.engine_api import SGLANG, VLLM, CompletionRequest, Post, Tok
 from mtpc.lab.servers.connection import Connection, run_concurrently
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.servers.prometheus import parse
-from mtpc.lab.servers.server import Server, fetch
+from mtpc.lab.servers.server import Server, base_url, fetch
 from mtpc.lab.servers.sglang_engine import INFORMATION
 from mtpc.lab.servers.vllm_engine import vllm_counters
 from mtpc.lab.text.prompts import Prompt
@@ -57,7 +57,7 @@ class Client:
     """
 
     def __init__(self, url: str, concurrency: int, on_response: Callable[[], None] = _ignore) -> None:
-        self.url, self.concurrency, self.on_response = url.rstrip("/"), concurrency, on_response
+        self.url, self.concurrency, self.on_response = base_url(url), concurrency, on_response
         self.model = Server(self.url, []).model()
         self.api = SGLANG if _responds(f"{self.url}{INFORMATION}") else VLLM
         self.unexpected = f"the response of {self.url} is not one of {self.api.name} with token ids"

@@ -14,16 +14,18 @@ from mtpc.files.config_model import validated_json
 from mtpc.files.json_file import check_file
 from mtpc.lab.console import progress_on
 from mtpc.lab.prove.client import Client
+from mtpc.lab.prove.engine_api import CompletionRequest
 from mtpc.lab.prove.greedy import compare_greedy
 from mtpc.lab.prove.html_report import render_html
 from mtpc.lab.prove.joint_distribution import joint_tests
-from mtpc.lab.prove.plan import ProvePlan
+from mtpc.lab.prove.plan import GREEDY, ProvePlan
 from mtpc.lab.prove.recording import Recording, count_requests, record
 from mtpc.lab.prove.repetition import repetition_tests, seeds_repeat
 from mtpc.lab.prove.report import Report, tables, verdict_of
 from mtpc.lab.prove.settings import ProveOptions
 from mtpc.lab.prove.significance import SignificanceTest, adjust_for_all
 from mtpc.lab.prove.uniformity import token_points, uniformity_tests
+from mtpc.lab.servers.draft_counters import DraftCounters
 from mtpc.lab.text.prompts import read_prompts
 
 AddTask = Callable[[str, int | None], Callable[[], None]]  # (description, total) -> called after each response
@@ -106,7 +108,7 @@ def record_baseline(recording: Recording, url: str, add_task: AddTask = _no_prog
         The baseline and its outputs.
 
     Raises:
-        MTPCError: The baseline runs another engine, refuses a request or breaks off.
+        MTPCError: The baseline runs another engine, drafts as well, refuses a request or breaks off.
     """
     client = Client(url, recording.plan.concurrency)
     if client.api.name != recording.engine:
@@ -114,11 +116,23 @@ def record_baseline(recording: Recording, url: str, add_task: AddTask = _no_prog
             f"--baseline-url is {client.url}, which runs {client.api.name}, but the server to compare runs "
             f"{recording.engine}: both must run the same engine."
         )
-    plan = recording.plan.of_baseline()
+    plan, before = recording.plan.of_baseline(), client.counters()
+    first = client.complete([CompletionRequest(recording.prompts[0], plan.greedy, GREEDY)], concurrency=1)
+    _check_drafts_nothing(client, first.drafts + client.counters().since(before))
     client.on_response = add_task(f"recording {client.url}", count_requests(plan, recording.prompts))
     expected = record(client, plan, recording.prompts)
+    _check_drafts_nothing(client, expected.drafts)
     client.on_response = add_task("log-probabilities of the baseline", None)
     return Baseline(client, expected, _tests(expected, client))
+
+
+def _check_drafts_nothing(baseline: Client, drafts: DraftCounters) -> None:
+    """Check that the baseline runs without a drafter, or raise `MTPCError`: otherwise the comparison proves nothing."""
+    if drafts.draft_tokens:
+        raise MTPCError(
+            f"--baseline-url is {baseline.url}, which drafts as well: start the baseline without a drafter, or "
+            "exchange the two addresses."
+        )
 
 
 def compare(recording: Recording, baseline: Baseline, tie: float) -> Report:

@@ -69,8 +69,21 @@ def fetch(url: str, timeout: float = 10.0) -> str:
     try:
         with urllib.request.urlopen(url, timeout=timeout) as reply:  # noqa: S310 (http of the user's own server)
             return str(reply.read().decode("utf-8"))
+    except urllib.error.HTTPError as error:
+        raise MTPCError(f"{url} does not answer: {first_line(error)}.") from None
+    except urllib.error.URLError as error:
+        raise MTPCError(f"{url} does not answer, check that the server runs: {error.reason}.") from None
     except (OSError, ValueError, OverflowError, HTTPException) as error:
         raise MTPCError(f"{url} does not answer: {first_line(error)}.") from None
+
+
+def base_url(url: str) -> str:
+    """Return a server's address without the path of its API, ``/v1``, which clients of OpenAI's API add.
+
+    Args:
+        url: The address as the user typed it.
+    """
+    return url.rstrip("/").removesuffix("/v1")
 
 
 class Model(BaseModel):

@@ -144,6 +144,9 @@ def test_the_command(tmp_path: Path) -> None:
     with serving(TableModel(drafts=False)) as url:
         other = CliRunner().invoke(app, [*recorded, "--baseline-url", url])
     assert other.exit_code == 2 and "runs vllm" in other.stderr
+    with serving(TableModel(), sglang=True) as url:
+        other = CliRunner().invoke(app, [*recorded, "--baseline-url", url])
+    assert other.exit_code == 2 and "drafts as well: start the baseline without a drafter" in other.stderr
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from mtpc.errors import MTPCError
 from mtpc.lab.servers import server as server_module
 from mtpc.lab.servers.draft_counters import NO_DRAFTS
 from mtpc.lab.servers.engine import NGRAM, Engine, ServerSettings
-from mtpc.lab.servers.server import Launch, Server, free_port, last_error, side_by_side
+from mtpc.lab.servers.server import Launch, Server, base_url, free_port, last_error, side_by_side
 
 SETTINGS = ServerSettings(Path("target"), max_batch=4, max_length=512)
 FAKE = Path(__file__).parent / "fake_server.py"
@@ -48,7 +48,7 @@ def test_a_server_answers_and_is_gone_afterwards(tmp_path: Path) -> None:
         assert plain.model() == other.model() == "some-model"
         assert plain.draft_times is None
         assert other.draft_times == logs / "draft_times_one-2-4-5.json"
-    with pytest.raises(MTPCError, match="does not answer"):
+    with pytest.raises(MTPCError, match=r"does not answer, check that the server runs: .*refused"):
         plain.metrics()
     assert plain.url != other.url
     assert {file.name for file in logs.iterdir()} == {"server_no-drafter.log", "server_one-2-4-5.log"}
@@ -159,3 +159,8 @@ def test_another_service_names_no_model(answer: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("mtpc.lab.servers.server.fetch", lambda url: answer)
     with pytest.raises(MTPCError, match="http://x/v1/models lists no model: "):
         Server("http://x", []).model()
+
+
+def test_the_address_of_an_openai_client() -> None:
+    for url in ("http://host:8000", "http://host:8000/", "http://host:8000/v1", "http://host:8000/v1/"):
+        assert base_url(url) == "http://host:8000"
