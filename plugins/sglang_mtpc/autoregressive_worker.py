@@ -62,6 +62,7 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
     """
 
     drafts_nothing = False
+    strategy: Strategy | None = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
         folder = Path(served.folder())
@@ -188,6 +189,11 @@ class AutoregressiveDraftWorker(EagleDraftWorker):
         """Capture SGLang's draft loop only where it drafts all tokens: SGLang sizes it by the verified tokens."""
         with override_sizes(self, steps=None if self.strategy is None else 1):  # 1: no loop
             super()._capture_cuda_graphs(*args, **options)
+
+    def _rebuild_topk1_chain_buffers(self, *args: Any, **options: Any) -> None:
+        """Prepare the links of SGLang's own chains, for the current draft length; no other chain has them."""
+        if self.strategy is None:
+            super()._rebuild_topk1_chain_buffers(*args, **options)
 
     def draft(self, batch: Any, *args: Any, **options: Any) -> Any:
         """Draft the tokens after the first one, and return SGLang's ``EagleVerifyInput``."""

@@ -480,6 +480,10 @@ TABLE = (
         "hooked", "enters a runtime state; drafts that are made without SGLang's loop keep their number of passes",
     ),
     IntegrationPoint(
+        ADAPTED, _EAGLE, "EagleDraftWorker._rebuild_topk1_chain_buffers", "self",
+        "hooked", "prepares links of chains only where SGLang's own loop makes them",
+    ),
+    IntegrationPoint(
         ADAPTED, _EAGLE, "EAGLEWorkerV2._build_trivial_verify_input", "self batch",
         "hooked", "builds the verification of a step without drafts, with the distributions that SGLang requires",
     ),

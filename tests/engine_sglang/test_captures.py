@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ class Case(NamedTuple):
     nodes: int = 0
     token_map: str = ""
     overlaps: bool = True
+    adaptive: bool = False
 
     def command(self, folder: Path) -> list[str]:
         """Of a server."""
@@ -48,7 +50,20 @@ class Case(NamedTuple):
         own = ["--speculative-algorithm", self.drafter.upper(), "--speculative-draft-model-path"]
         how = [*own, str(folder / self.drafter)] if self.drafter in NATIVE else drafting(folder / self.drafter)
         fixed = ["--model-path", str(folder / "target"), "--device", "cpu", "--dtype", "float32", *SMALL]
+        if self.adaptive:
+            file = folder / f"{self.drafts}.json"
+            file.write_text(json.dumps({"1": {"candidate_steps": [self.drafts, 2]}, "3": {"candidate_steps": [0]}}))
+            shape += ["--speculative-adaptive", "--speculative-adaptive-config", str(file)]
         return [*fixed, *how, *shape, *([] if self.overlaps else [SYNCHRONOUS])]
+
+    @property
+    def shorter(self) -> list[list[object]]:
+        """Of runtime states, see `Captured`: SGLang's own loop is as long as its draft, others keep their backend."""
+        if not self.adaptive:
+            return []
+        if self.loop:
+            return [[0, 0, [], SIZES, False], [2, 2, SIZES, SIZES, False]]
+        return [[tokens, self.steps, [], SIZES, True] for tokens in (0, 2)]
 
 
 RANKED = "{folder}/vocabulary.json?size=60&language="
@@ -68,13 +83,18 @@ CASES = {
     "Gumiho, tree": Case("gumiho", 5, 2, loop=False, children=2, nodes=12),
     "Gumiho, borrowed nodes": Case("gumiho", 5, 2, loop=False, children=2, nodes=12, token_map="?borrow=3"),
     "Gumiho, copying": Case("gumiho", 8, 2, loop=False, token_map="?copy=true", overlaps=False),
+    "FastMTP, adaptive": Case("fastmtp", 3, 3, loop=True, adaptive=True),
+    "FastMTP, adaptive, copying": Case(
+        "fastmtp", 6, 3, loop=False, token_map="?copy=true", overlaps=False, adaptive=True
+    ),
+    "Gumiho, adaptive": Case("gumiho", 5, 2, loop=False, adaptive=True),
     "one draft step, then a window": Case("hybrid", 4, 1, loop=False),
     "EAGLE, draft vocabulary": Case("eagle", 3, 3, loop=True, token_map=RANKED + "letters"),
     "EAGLE, copying": Case("eagle", 3, 3, loop=True, token_map=RANKED + "letters&copy=true", overlaps=False),
     "EAGLE3, copying": Case("eagle3", 3, 3, loop=True, token_map="?copy=true", overlaps=False),
     "EAGLE, tree": Case("eagle", 3, 3, loop=True, children=2, nodes=8, token_map=RANKED + "letters"),
 }
-OFTEN = ("FastMTP, draft vocabularies", "Gumiho, tree", "EAGLE, copying")
+OFTEN = ("FastMTP, draft vocabularies", "FastMTP, adaptive", "Gumiho, adaptive", "Gumiho, tree", "EAGLE, copying")
 
 
 def test_every_shape_of_drafter(tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -91,6 +111,8 @@ def test_every_shape_of_drafter(tmp_path: Path, request: pytest.FixtureRequest) 
     commands = [case.command(tmp_path) for case in cases.values()]
     forget_method()
     found = dict(zip(cases, captured(commands, str(FOLDER)), strict=True))
-    expected = {name: Captured(case.steps, case.drafts, SIZES * case.loop, SIZES) for name, case in cases.items()}
+    expected = {
+        name: Captured(case.steps, case.drafts, SIZES * case.loop, SIZES, case.shorter) for name, case in cases.items()
+    }
     wrong = {name: one for name, one in found.items() if one != expected[name]}
     assert not wrong, "\n".join(f"{name}: {one}" for name, one in wrong.items())

@@ -30,13 +30,16 @@ class Captured(NamedTuple):
     """Of a server.
 
     steps: of SGLang's draft loop.  spec_steps: of SGLang's settings.  loop, extend: batch sizes for which the draft
-    loop and the pass over what was verified were captured.  error: what ended it, None: nothing.
+    loop and the pass over what was verified were captured.  shorter: the same of the runtime states of drafts of 0 and
+    2 tokens, where SGLang adapts the length: tokens, steps of the loop while it drafts, both lists of batch sizes.
+    error: what ended it, None: nothing.
     """
 
     steps: int
     spec_steps: int
     loop: list[int]
     extend: list[int]
+    shorter: list[Any]
     error: str | None = None
 
 
@@ -118,7 +121,7 @@ def _patch() -> None:
 
     import sglang_cpu.attention
     import sglang_cpu.linear
-    from sglang_mtpc import drafter_head
+    from sglang_mtpc import drafter_head, eagle_worker
 
     runners = {
         "draft_decode": eagle_worker_v2.EAGLEDraftCudaGraphRunner,
@@ -129,7 +132,9 @@ def _patch() -> None:
         capabilities=SimpleNamespace(graph_capture=True),
         get_speculative_graph_runner_cls=lambda algorithm, phase: runners[phase],
         get_full_graph_backend_cls=lambda: Graphs,
+        get_graph_runner_cls=lambda: lambda *_, **__: None,  # of the target: nothing is captured
     )
+    eagle_worker.torch = SimpleNamespace(device=lambda name: torch.device("cuda"))  # type: ignore[attr-defined]
     eagle_worker_v2._is_cpu, eagle_worker_v2.current_platform, utils.current_platform = False, vendor, vendor
     decode_cuda_graph_runner.graph_capture = lambda **_: nullcontext(SimpleNamespace(stream=None))
     decode_cuda_graph_runner.get_or_create_global_graph_capture_stream = lambda: None
@@ -175,9 +180,43 @@ def _capture(arguments: list[str], first: bool) -> Captured:
     with get_exec().graph.override(cuda_graph_config=CudaGraphConfig(decode=decode)), torch.no_grad():
         EagleDraftWorker.init_cuda_graphs(drafting)  # a window's graphs are tested in tests/sglang_mtpc
     assert drafting.speculative_num_steps == steps
-    graphs = drafting.cuda_graph_runner, drafting.cuda_graph_runner_for_draft_extend
-    sizes = ([] if each is None else sorted(set(each.backend.sizes)) for each in graphs)
-    return Captured(steps, spec.speculative_num_steps, *sizes)
+    found = Captured(steps, spec.speculative_num_steps, *map(_sizes, _graphs(drafting)), [])
+    if spec.speculative_adaptive:
+        with get_exec().graph.override(cuda_graph_config=CudaGraphConfig(decode=decode)), torch.no_grad():
+            found.shorter.extend(_shorter(worker, tokens) for tokens in (0, 2))
+    return found
+
+
+def _graphs(drafting: Any) -> tuple[Any, Any]:
+    """The runners of the draft loop and of the pass over what was verified; also of a runtime state."""
+    return drafting.cuda_graph_runner, drafting.cuda_graph_runner_for_draft_extend
+
+
+def _sizes(runner: Any) -> list[int]:
+    """Batch sizes that a runner has captured."""
+    return [] if runner is None else sorted(set(runner.backend.sizes))
+
+
+def _shorter(worker: Any, tokens: int) -> list[Any]:
+    """What the runtime state of another draft length captures of the draft worker, and changes where it is entered."""
+    drafting, target = worker._draft_worker, worker.target_worker.model_runner
+    init = type(drafting).init_attention_backend
+
+    def init_attention_backend() -> None:
+        init(drafting)
+        runner = drafting.draft_runner
+        if drafting.draft_attn_backend is not None:
+            drafting.draft_attn_backend = runner.draft_attn_backend = Attention(drafting.draft_attn_backend)
+        drafting.draft_extend_attn_backend = Attention(runner.attn_backend)
+
+    drafting.init_attention_backend = init_attention_backend
+    target._get_attention_backend = lambda init_new_workspace: target.attn_backend
+    own = worker.speculative_num_steps, drafting.draft_attn_backend
+    state = worker.build_adaptive_runtime_state(tokens, tokens + 1, SIZES)
+    assert (worker.speculative_num_steps, drafting.draft_attn_backend) == own
+    worker.apply_runtime_state(state)
+    assert worker.speculative_num_draft_tokens == drafting.speculative_num_draft_tokens == tokens + 1
+    return [tokens, drafting.speculative_num_steps, *map(_sizes, _graphs(state)), state.draft_attn_backend is own[1]]
 
 
 def main() -> None:
@@ -192,7 +231,7 @@ def main() -> None:
             found.append(_capture(arguments, first=not number))
         except Exception as error:
             traceback.print_exc()
-            found.append(Captured(0, 0, [], [], f"{type(error).__name__}: {error}"))
+            found.append(Captured(0, 0, [], [], [], f"{type(error).__name__}: {error}"))
     print(json.dumps(found))
 
 
