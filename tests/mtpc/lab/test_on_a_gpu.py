@@ -19,6 +19,7 @@ from benchmarks.calibration import Clock, drafted, drawn
 from mtpc.draft_model.pair import Rule
 from mtpc.lab.check_acceptance import expectation
 from mtpc.lab.check_acceptance.expectation import AcceptanceReference
+from mtpc.lab.cli import train_and_score
 from mtpc.lab.cli.main import app
 from mtpc.lab.evaluation import evaluate
 from mtpc.lab.evaluation.decoding import speculate_text
@@ -64,9 +65,9 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> FrozenTarget:
 def running_on(name: str) -> Iterator[str]:
     """Make this the device of all commands, and float32 the precision of trainings."""
     with pytest.MonkeyPatch.context() as patched, nullcontext(name) if name == "cpu" else simulated_gpu() as device:
-        for module in (frozen, evaluate, expectation, byte_target_recipe):
+        for module in (frozen, evaluate, expectation, byte_target_recipe, train_and_score):
             patched.setattr(module, "default_device", lambda: device)
-        for module in (precision, trainer):
+        for module in (precision, trainer, train_and_score):
             patched.setattr(module, "training_dtype", lambda device: torch.float32)
         yield device
 

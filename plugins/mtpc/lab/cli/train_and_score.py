@@ -1,25 +1,83 @@
-"""The common part of all training commands: train a recipe, save the drafters, evaluate and report them."""
+"""The common parts of all training commands: read data and target, then train, save, evaluate and report drafters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mtpc.files import provenance
 from mtpc.lab.console import console
 from mtpc.lab.evaluation.evaluate import EvaluationPlan, acceptance_table, evaluate_folders
-from mtpc.lab.evaluation.prompts import Prompts
+from mtpc.lab.evaluation.prompts import Prompts, heldout_questions
 from mtpc.lab.output_paths import try_folder
+from mtpc.lab.targets.frozen import FrozenTarget, default_device
+from mtpc.lab.text.conversations import Conversation, file_digest, read_conversations
+from mtpc.lab.training.hidden_states import HiddenStateCache
+from mtpc.lab.training.precision import training_dtype
 from mtpc.lab.training.processes import end_processes
 from mtpc.lab.training.recipe import DrafterRecipe
 from mtpc.lab.training.trainer import Trainer, train_on
 from mtpc.methods.drafter import save_drafter
 
 
+class ConversationInputs(NamedTuple):
+    """What a training on conversations starts from.
+
+    Attributes:
+        target: Frozen target, see `load_frozen_target`.
+        conversations: Conversations to train on.
+        states: Cache of the target's hidden states; None to compute them in every update.
+        prompts: Held-out prompts to evaluate on; None if there are none.
+        facts: Entries for provenance.json.
+    """
+
+    target: FrozenTarget
+    conversations: list[Conversation]
+    states: HiddenStateCache | None
+    prompts: Prompts | None
+    facts: dict[str, Any]
+
+
+def load_frozen_target(folder: Path) -> FrozenTarget:
+    """Return a target on this machine's device, in the dtype of matrix products in training.
+
+    Args:
+        folder: Folder of the target.
+    """
+    device = default_device()
+    return FrozenTarget(folder, device=device, dtype=training_dtype(device))
+
+
+def prepare_training(target: Path, data: Path, states: Path | None, questions: int) -> ConversationInputs:
+    """Read conversations, and load the target that generated them.
+
+    Args:
+        target: Folder of the target.
+        data: Folder of conversations.
+        states: Folder for hidden states of the target; None to store none.
+        questions: Held-out questions per category to evaluate on.
+
+    Returns:
+        Inputs of the training.
+
+    Raises:
+        MTPCError: As `read_conversations` and `FrozenTarget`.
+    """
+    conversations = list(read_conversations(data))
+    frozen = load_frozen_target(target)
+    prompts = heldout_questions(conversations, questions)
+    return ConversationInputs(
+        frozen,
+        [each for each in conversations if not each.heldout],
+        None if states is None else HiddenStateCache(states, frozen),
+        prompts if any(prompts.by_kind.values()) else None,
+        {"data_sha256": file_digest(data)},
+    )
+
+
 def train_and_score(
     recipe: DrafterRecipe,
-    target: Path,
     folder: Callable[[str], Path],
     facts: dict[str, Any],
     prompts: Prompts | None,
@@ -32,7 +90,6 @@ def train_and_score(
 
     Args:
         recipe: What is trained.
-        target: Folder of the target.
         folder: Returns the folder of a drafter's checkpoint from its name.
         facts: Entries for provenance.json, in addition to those of the training.
         prompts: Held-out prompts to evaluate on; None to skip the evaluation.
@@ -42,7 +99,7 @@ def train_and_score(
     Raises:
         MTPCError: As `Trainer` and `mtpc.lab.evaluation.evaluate.evaluate_folders`.
     """
-    trainer = Trainer(recipe, resume=resume, minutes=minutes)
+    target, trainer = recipe.target.folder, Trainer(recipe, resume=resume, minutes=minutes)
     is_first = trainer.processes.is_first
     terminal = console(quiet=not is_first)
     for line in recipe.notes():

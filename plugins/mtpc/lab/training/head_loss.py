@@ -31,7 +31,6 @@ def head_losses(
         drafts: Draft tokens K per start.
         loss: "ce" is the cross-entropy of the token, -log q(t) (FastMTP, equation 1).
             "kl" is KL(p || q), the divergence from the target's distribution of that token (as MTPC, equation 5).
-            "lk" is -log sum min(p, q), from the probability that the draft token is accepted (arXiv 2602.23881).
 
     Returns:
         Summed loss of each draft position, in nats, float32 [K].
@@ -74,8 +73,7 @@ class _HeadLoss(torch.autograd.Function):
             if loss == "ce":
                 each, slope = _cross_entropy(log_q, answers[rows])
             else:
-                log_p = head.logits(answers[rows]).log_softmax(-1)
-                each, slope = _divergence(log_q, log_p) if loss == "kl" else _rejection(log_q, log_p)
+                each, slope = _divergence(log_q, head.logits(answers[rows]).log_softmax(-1))
             total += (each * counted[:, rows]).sum(-1)
             slopes[:, rows] = (slope.to(head.rows.dtype) @ head.rows) * counted[:, rows, None]
         ctx.save_for_backward(slopes)
@@ -101,12 +99,3 @@ def _cross_entropy(log_q: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
 def _divergence(log_q: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
     p, q = log_p.exp(), log_q.exp()
     return (p * log_p).sum(-1) - log_q.mul_(p).sum(-1), q.sub_(p)
-
-
-def _rejection(log_q: Tensor, log_p: Tensor) -> tuple[Tensor, Tensor]:
-    """-log a of the accepted mass a = sum min(p, q), whose gradient is zero where q >= p."""
-    p, q = log_p.exp(), log_q.exp_()
-    accepted = torch.minimum(p, q).sum(-1, keepdim=True)
-    below = q * (q < p)
-    slope = q.mul_(below.sum(-1, keepdim=True)).sub_(below).div_(accepted)
-    return -accepted[..., 0].log(), slope

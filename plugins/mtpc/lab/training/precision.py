@@ -25,6 +25,15 @@ def training_dtype(device: torch.device | str) -> torch.dtype:
     return torch.bfloat16 if torch.device(device).type != "cpu" or _cpu_prefers_bfloat16() else torch.float32
 
 
+def products_for(device: torch.device) -> torch.autocast:
+    """Return a context in which matrix products have the dtype of `training_dtype`.
+
+    Args:
+        device: Device of the training.
+    """
+    return torch.autocast(device.type, torch.bfloat16, enabled=training_dtype(device) == torch.bfloat16)
+
+
 @cache
 def _cpu_prefers_bfloat16() -> bool:
     of_bfloat16, of_float32 = (product_seconds(dtype, TIMED_SIZE) for dtype in (torch.bfloat16, torch.float32))

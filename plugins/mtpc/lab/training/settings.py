@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 import typer
 
 from mtpc.errors import MTPCError
-from mtpc.lab.evaluation.attention import Attention
 from mtpc.lab.options.numbers import (
     LEAST_RATE,
     MOST_DRAFTS,
@@ -22,7 +21,7 @@ from mtpc.lab.options.numbers import (
 )
 from mtpc.lab.training.schedule import Schedule
 
-Loss = Literal["ce", "kl", "lk"]
+Loss = Literal["ce", "kl"]
 LearnFrom = Literal["answers", "all"]
 OptimizerName = Literal["adamw", "muon"]
 
@@ -178,13 +177,12 @@ class ConversationSettings(ABC):
 class FastMTPSettings(ConversationSettings):
     """Settings of FastMTP.
 
-    The defaults are those of arXiv 2509.18362 (section 3.1), except attention and context. Its authors continue from a
-    layer that was trained with its target. One draft token trains a plain MTP head, their "vanilla MTP".
+    The defaults are those of arXiv 2509.18362 (section 3.1), except the context. Its authors continue from a layer that
+    was trained with its target. One draft token trains a plain MTP head, their "vanilla MTP".
 
     Attributes:
         num_drafts: Draft tokens K, one per recursive step.
         beta: Decay of the loss weights (equation 2).
-        attention: Keys that a step attends to, see `mtpc.lab.evaluation.unroll`.
     """
 
     num_drafts: Annotated[
@@ -194,21 +192,14 @@ class FastMTPSettings(ConversationSettings):
         ),
     ] = 3
     beta: LossDecay = 0.6
-    attention: Annotated[
-        Attention,
-        typer.Option(
-            help="Choose the keys that a step attends to: 'served' as in an engine, or 'paper' as in the authors' "
-            "training."
-        ),
-    ] = "served"
     epochs: Epochs = 3
     batch: BatchSize = 64
     learning_rate: PeakRate = 5e-5
     loss: Annotated[
         Loss,
         typer.Option(
-            help="Choose the loss: 'ce' (cross-entropy, as in the paper), 'kl' (divergence from the target's "
-            "distribution), or 'lk' (-log of the acceptance probability)."
+            help="Choose the loss: 'ce' (cross-entropy, as in the paper) or 'kl' (divergence from the target's "
+            "distribution)."
         ),
     ] = "ce"
 
@@ -255,8 +246,8 @@ class GumihoSettings(ConversationSettings):
     loss: Annotated[
         Loss,
         typer.Option(
-            help="Choose the classification loss: 'kl' (divergence from the target's distribution), 'ce' "
-            "(cross-entropy), or 'lk' (-log of the acceptance probability)."
+            help="Choose the classification loss: 'kl' (divergence from the target's distribution) or 'ce' "
+            "(cross-entropy)."
         ),
     ] = "kl"
 

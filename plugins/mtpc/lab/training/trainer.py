@@ -18,7 +18,7 @@ from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated
 from mtpc.lab.console import progress_on
 from mtpc.lab.training.optimizers import restore_optimizers
-from mtpc.lab.training.precision import training_dtype
+from mtpc.lab.training.precision import products_for, training_dtype
 from mtpc.lab.training.processes import Processes
 from mtpc.lab.training.recipe import Model, Recipe, TrainingBatch
 from mtpc.lab.training.state_file import StateFile
@@ -160,7 +160,9 @@ class Trainer(Generic[Model]):
         """Measure every model and return the figures by model and name."""
         figures: dict[str, float] = {}
         for learner in self.learners:
-            if measured := self.recipe.measure(learner.model):
+            with products_for(learner.weights.device):
+                measured = self.recipe.measure(learner.model)
+            if measured:
                 learner.history.append({"update": self.update, **measured, "seconds": self.seconds})
                 figures |= {f"{learner.name} {name}": value for name, value in measured.items()}
         return figures
@@ -170,8 +172,7 @@ class Trainer(Generic[Model]):
         totals = [torch.zeros(len(learner.weights)) for learner in self.learners]
         for micro_batch in batch.micro_batches:
             for learner, total in zip(self.learners, totals, strict=True):
-                device = learner.weights.device
-                with torch.autocast(device.type, torch.bfloat16, training_dtype(device) == torch.bfloat16):
+                with products_for(learner.weights.device):
                     losses = self.recipe.losses(learner.model, micro_batch)  # [n]
                 ((losses * learner.weights).sum() / batch.examples).backward()
                 total += losses.detach().cpu() / batch.examples
@@ -216,9 +217,11 @@ class Trainer(Generic[Model]):
         """Return the facts of a model's training for provenance.json."""
         last = learner.losses[-FINAL_LOSS_UPDATES:]
         final = [math.fsum(position) / len(last) for position in zip(*last, strict=True)]
+        with products_for(learner.weights.device):
+            found = self.recipe.facts(learner.model)
         return {
             **asdict(self.recipe.settings),
-            **self.recipe.facts(learner.model),
+            **found,
             **self.recipe.data(),
             "updates": self.update,
             "planned_updates": self.updates,

@@ -16,6 +16,7 @@ import torch
 
 from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.lab.training import precision
 from mtpc.lab.training.precision import training_dtype
 from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe
 from mtpc.lab.training.trainer import Trainer
@@ -54,6 +55,21 @@ def stop_after(last: int) -> Callable[[int, dict[str, float]], None]:
             raise StoppedError
 
     return stop
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_training_in_bfloat16_is_measured_as_well(
+    target: FrozenTarget, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: losses, what is measured of a model while it is trained, and the facts of its provenance."""
+    monkeypatch.setattr(precision, "training_dtype", lambda device: torch.bfloat16)
+    recipe = RECIPES[method](FrozenTarget(target.folder, dtype=torch.bfloat16), tmp_path)
+    trainer = Trainer(recipe)
+    with pytest.raises(StoppedError):
+        trainer.run(stop_after(2))
+    trainer._measure()
+    for learner in trainer.learners:
+        assert math.isfinite(trainer.facts(learner)["final_loss"])
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mtpc.lab.cli import training_options as options
+from mtpc.lab.cli import method_options as options
 from mtpc.lab.options.names import NameList
-from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_WIDTH
-from mtpc.lab.options.paths import folder_to_write, model_folder
+from mtpc.lab.options.numbers import MOST_DRAFTS
+from mtpc.lab.options.paths import folder_to_write
 from mtpc.lab.options.settings import with_settings
 from mtpc.lab.training.settings import ByteCircuitSettings
 
 
 @with_settings
 def train(
-    target: Annotated[
-        Path, typer.Option(callback=model_folder, help="Target of the drafters: a folder or a Hugging Face id.")
-    ],
+    target: options.AnyTarget,
     data: options.Data,
     out: Annotated[
         Path, typer.Option(callback=folder_to_write, help="Folder for the checkpoints, as OUT/bytecircuit-CIRCUIT.")
@@ -43,20 +42,8 @@ def train(
         ),
     ] = 32,
     rank: Annotated[int, typer.Option(min=1, max=4096, help="Mixture components per position; ff always has 1.")] = 16,
-    leaf_features: Annotated[int, typer.Option(min=1, max=MOST_WIDTH, help="Width m of the shared unembedding.")] = 128,
-    component_features: Annotated[
-        int, typer.Option(min=1, max=MOST_WIDTH, help="Contextual features k per component.")
-    ] = 32,
-    sum_features: Annotated[
-        int,
-        typer.Option(
-            min=0, max=MOST_WIDTH, help="Features that the mixture weights are computed from; 0 is the hidden state."
-        ),
-    ] = 32,
-    trunk_size: Annotated[
-        int, typer.Option(min=0, max=MOST_WIDTH, help="Width of the residual layer before the circuit; 0 is none.")
-    ] = 768,
     *,
+    sizes: options.HeadSizes,
     settings: ByteCircuitSettings,
     states: options.States = None,
     resume: options.Resume = None,
@@ -78,20 +65,14 @@ def train(
     """
     from mtpc.circuits import allowed_rank
     from mtpc.files.config_model import validated
-    from mtpc.lab.cli.train_and_score import train_and_score
-    from mtpc.lab.evaluation.prompts import heldout_questions
-    from mtpc.lab.targets.frozen import FrozenTarget, default_device
+    from mtpc.lab.cli.train_and_score import prepare_training, train_and_score
     from mtpc.lab.text.chat_template import load_tokenizer
-    from mtpc.lab.text.conversations import file_digest, read_conversations
-    from mtpc.lab.training.hidden_states import HiddenStateCache
-    from mtpc.lab.training.precision import training_dtype
     from mtpc.lab.training.recipes.byte_circuit_recipe import ByteCircuitRecipe
     from mtpc.methods.bytecircuit import ByteDrafterConfig
     from mtpc.vocabulary.token_bytes import token_bytes
 
-    conversations = list(read_conversations(data))
-    tokens, device = token_bytes(load_tokenizer(target)), default_device()
-    frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
+    tokens = token_bytes(load_tokenizer(target))
+    given = prepare_training(target, data, states, questions)
     configs = {
         f"bytecircuit-{circuit}": validated(
             ByteDrafterConfig,
@@ -99,12 +80,9 @@ def train(
                 "circuit": circuit,
                 "window": window,
                 "rank": allowed_rank(circuit, rank),
-                "hidden_size": frozen.facts.hidden_size,
-                "vocab_size": frozen.facts.vocab_size,
-                "leaf_features": leaf_features,
-                "component_features": component_features,
-                "sum_features": sum_features,
-                "trunk_size": trunk_size,
+                "hidden_size": given.target.facts.hidden_size,
+                "vocab_size": given.target.facts.vocab_size,
+                **asdict(sizes),
                 "num_drafts": settings.num_drafts,
                 "text_bytes": sum(len(each or b"") for each in tokens.tokens),
                 "target_tokens": tokens.digest(),
@@ -113,10 +91,5 @@ def train(
         )
         for circuit in circuits
     }
-    learnt = [conversation for conversation in conversations if not conversation.heldout]
-    kept = None if states is None else HiddenStateCache(states, frozen)
-    recipe = ByteCircuitRecipe(frozen, tokens, learnt, configs, settings, states=kept)
-    prompts = heldout_questions(conversations, questions)
-    heldout = prompts if any(prompts.by_kind.values()) else None
-    facts = {"data_sha256": file_digest(data)}
-    train_and_score(recipe, target, lambda name: out / name, facts, heldout, resume, minutes)
+    recipe = ByteCircuitRecipe(given.target, tokens, given.conversations, configs, settings, states=given.states)
+    train_and_score(recipe, lambda name: out / name, given.facts, given.prompts, resume, minutes)

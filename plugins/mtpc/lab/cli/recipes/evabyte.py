@@ -7,16 +7,15 @@ from typing import Annotated
 
 import typer
 
-from mtpc.lab.options.paths import folder_to_write, model_folder
+from mtpc.lab.cli import method_options as options
+from mtpc.lab.options.paths import model_folder
 
 
 def convert(
     source: Annotated[
         Path, typer.Argument(metavar="SRC", callback=model_folder, help="EvaByte model: a folder or a Hugging Face id.")
     ],
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="Folder for the drafter checkpoint.")
-    ],
+    folder: options.Converted,
 ) -> None:
     """Convert the multi-byte heads of an EvaByte model (EvaByte/EvaByte, EvaByte/EvaByte-SFT) into an FF circuit.
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from mtpc.lab.cli import training_options as options
+from mtpc.lab.cli import method_options as options
 from mtpc.lab.options.numbers import MOST_DRAFTS
-from mtpc.lab.options.paths import folder_to_write, model_folder, published_folder
+from mtpc.lab.options.paths import model_folder
 from mtpc.lab.options.settings import with_settings
 from mtpc.lab.training.settings import FastMTPSettings
 
@@ -34,9 +34,10 @@ def train(
     The target stays frozen, and its hidden states are computed during training. Embedding and output head are the
     target's. The loss is the cross-entropy of each draft step, weighted by powers of beta.
 
-    The defaults are those of FastMTP, except that a draft step attends to what it attends to in an engine, and that
-    1024 tokens of a conversation are read. FastMTP starts from a layer that was trained with its target. Without one,
-    use a larger learning rate and a smaller batch: --loss kl --optimizer muon --learning-rate 5e-3 --batch 4.
+    The defaults are those of FastMTP, except that 1024 tokens of a conversation are read. Unlike in FastMTP's own
+    training, a draft step attends to what it attends to in an engine. FastMTP starts from a layer that was trained with
+    its target. Without one, use a larger learning rate and a smaller batch: --loss kl --optimizer muon
+    --learning-rate 5e-3 --batch 4.
 
     The checkpoint's provenance.json holds the acceptance rates on held-out questions that `mtpc evaluate` prints.
 
@@ -45,37 +46,19 @@ def train(
     mtpc train fastmtp --target runs/smollm2 --data runs/data --out runs/fastmtp
     ```
     """
-    from mtpc.lab.cli.train_and_score import train_and_score
-    from mtpc.lab.evaluation.prompts import heldout_questions
-    from mtpc.lab.targets.frozen import FrozenTarget, default_device
-    from mtpc.lab.text.conversations import file_digest, read_conversations
-    from mtpc.lab.training.hidden_states import HiddenStateCache
-    from mtpc.lab.training.precision import training_dtype
+    from mtpc.lab.cli.train_and_score import prepare_training, train_and_score
     from mtpc.lab.training.recipes.fastmtp_recipe import FastMTPRecipe
     from mtpc.methods.drafter import load_drafter
 
-    conversations = list(read_conversations(data))
-    device = default_device()
-    frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
-    kept = None if states is None else HiddenStateCache(states, frozen)
-    first = None if start is None else load_drafter(start, frozen.facts)
-    learnt = [conversation for conversation in conversations if not conversation.heldout]
-    recipe = FastMTPRecipe(frozen, learnt, settings, start=first, states=kept)
-    prompts = heldout_questions(conversations, questions)
-    heldout = prompts if any(prompts.by_kind.values()) else None
-    train_and_score(recipe, target, lambda _: out, {"data_sha256": file_digest(data)}, heldout, resume, minutes)
+    given = prepare_training(target, data, states, questions)
+    first = None if start is None else load_drafter(start, given.target.facts)
+    recipe = FastMTPRecipe(given.target, given.conversations, settings, start=first, states=given.states)
+    train_and_score(recipe, lambda _: out, given.facts, given.prompts, resume, minutes)
 
 
 def convert(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SRC", callback=published_folder, help="Published checkpoint: a folder or a Hugging Face id."
-        ),
-    ],
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="Folder for the drafter checkpoint.")
-    ],
+    source: options.Published,
+    folder: options.Converted,
     num_drafts: Annotated[
         int | None,
         typer.Option(

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from mtpc.lab.cli import training_options as options
+from mtpc.lab.cli import method_options as options
 from mtpc.lab.options.names import NameList
 from mtpc.lab.options.numbers import MOST_DRAFTS
-from mtpc.lab.options.paths import folder_to_write, model_folder, published_folder
+from mtpc.lab.options.paths import folder_to_write, model_folder
 from mtpc.lab.options.settings import with_settings
 from mtpc.lab.training.settings import GumihoSettings
 
@@ -71,18 +71,11 @@ def train(
     ```
     """
     from mtpc.circuits import allowed_rank
-    from mtpc.lab.cli.train_and_score import train_and_score
-    from mtpc.lab.evaluation.prompts import heldout_questions
-    from mtpc.lab.targets.frozen import FrozenTarget, default_device
-    from mtpc.lab.text.conversations import file_digest, read_conversations
-    from mtpc.lab.training.hidden_states import HiddenStateCache
-    from mtpc.lab.training.precision import training_dtype
+    from mtpc.lab.cli.train_and_score import prepare_training, train_and_score
     from mtpc.lab.training.recipes.gumiho_recipe import GumihoRecipe, config_for
     from mtpc.methods.drafter import load_drafter
 
-    conversations = list(read_conversations(data))
-    device = default_device()
-    frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
+    given = prepare_training(target, data, states, questions)
     autoregressive = {"num_hidden_layers": layers, "normed": normed, "steps": settings.steps}
     heads = {"positions": settings.positions, "blocks": blocks}
     configs = {}
@@ -90,27 +83,15 @@ def train(
         parallel = None
         if circuit != "none":
             parallel = {**heads, "circuit": circuit, "rank": allowed_rank(circuit, rank)}
-        configs[f"gumiho-{circuit}"] = config_for(frozen.model.config, parallel, **autoregressive)
-    learnt = [conversation for conversation in conversations if not conversation.heldout]
-    kept = None if states is None else HiddenStateCache(states, frozen)
-    first = None if start is None else load_drafter(start, frozen.facts)
-    recipe = GumihoRecipe(frozen, learnt, configs, settings, start=first, states=kept)
-    prompts = heldout_questions(conversations, questions)
-    heldout = prompts if any(prompts.by_kind.values()) else None
-    facts = {"data_sha256": file_digest(data)}
-    train_and_score(recipe, target, lambda name: out / name, facts, heldout, resume, minutes)
+        configs[f"gumiho-{circuit}"] = config_for(given.target.model.config, parallel, **autoregressive)
+    first = None if start is None else load_drafter(start, given.target.facts)
+    recipe = GumihoRecipe(given.target, given.conversations, configs, settings, start=first, states=given.states)
+    train_and_score(recipe, lambda name: out / name, given.facts, given.prompts, resume, minutes)
 
 
 def convert(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SRC", callback=published_folder, help="Published checkpoint: a folder or a Hugging Face id."
-        ),
-    ],
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="Folder for the drafter checkpoint.")
-    ],
+    source: options.Published,
+    folder: options.Converted,
     steps: Annotated[
         int,
         typer.Option(

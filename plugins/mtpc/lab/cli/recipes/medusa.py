@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-from mtpc.lab.options.paths import folder_to_write, model_folder, published_folder
+from mtpc.lab.cli import method_options as options
 
 
 def convert(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SRC", callback=published_folder, help="Published checkpoint: a folder or a Hugging Face id."
-        ),
-    ],
-    target: Annotated[
-        Path, typer.Option(callback=model_folder, help="Target to serve: a folder or a Hugging Face id.")
-    ],
-    out: Annotated[Path, typer.Option(callback=folder_to_write, help="Folder for the drafter checkpoint.")],
+    source: options.Published,
+    target: options.ServedTarget,
+    out: options.Out,
 ) -> None:
     """Convert published Medusa heads (FasterDecoding/medusa-*), in Medusa's own layout or in that of vLLM 0.32.
 

@@ -10,16 +10,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from mtpc.lab.cli import training_options as options
+from mtpc.lab.cli import method_options as options
 from mtpc.lab.options.names import NameList, file_name
-from mtpc.lab.options.numbers import (
-    MOST_DRAFTS,
-    MOST_PROMPTS,
-    MOST_WIDTH,
-    Bounds,
-    NumberList,
-)
-from mtpc.lab.options.paths import config_folder, folder_to_write, model_folder, model_folders, published_folder
+from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_PROMPTS, Bounds, NumberList
+from mtpc.lab.options.paths import config_folder, folder_to_write, model_folders
 from mtpc.lab.options.settings import option_names, refuse_options, with_settings
 from mtpc.lab.training.settings import CircuitSettings, ConversationCircuitSettings
 
@@ -33,9 +27,7 @@ ON_CONVERSATIONS = {"start", "states", "questions"} | (
 @with_settings
 def train(
     invocation: typer.Context,
-    target: Annotated[
-        Path, typer.Option(callback=model_folder, help="Target of the drafters: a folder or a Hugging Face id.")
-    ],
+    target: options.AnyTarget,
     corpus: Annotated[
         Path, typer.Option(help="Corpus folder that `mtpc corpus` wrote, for a byte-level target; not with --data.")
     ] = Path("corpus"),
@@ -87,19 +79,8 @@ def train(
             "of the 'target' [default: target with --data, otherwise shared]."
         ),
     ] = None,
-    leaf_features: Annotated[int, typer.Option(min=1, max=MOST_WIDTH, help="Width m of the shared unembedding.")] = 128,
-    component_features: Annotated[
-        int, typer.Option(min=1, max=MOST_WIDTH, help="Contextual features k per component.")
-    ] = 32,
-    sum_features: Annotated[
-        int,
-        typer.Option(
-            min=0, max=MOST_WIDTH, help="Features that the mixture weights are computed from; 0 is the hidden state."
-        ),
-    ] = 32,
-    trunk_size: Annotated[
-        int, typer.Option(min=0, max=MOST_WIDTH, help="Width of the residual layer before the circuit; 0 is none.")
-    ] = 768,
+    *,
+    sizes: options.HeadSizes,
     token_input: Annotated[
         bool | None,
         typer.Option(
@@ -125,7 +106,6 @@ def train(
         ),
     ] = (0,),
     lora_rank: Annotated[int, typer.Option(min=1, max=4096, help="Rank of the LoRA adapters.")] = 16,
-    *,
     settings: CircuitSettings,
     on_conversations: ConversationCircuitSettings,
     states: options.States = None,
@@ -168,37 +148,30 @@ def train(
     from mtpc.autoregressive.lora import lora_of
     from mtpc.circuits import allowed_rank
     from mtpc.files.config_model import validated
-    from mtpc.lab.cli.train_and_score import train_and_score
-    from mtpc.lab.evaluation.prompts import Prompts, corpus_prompts, heldout_questions
-    from mtpc.lab.targets.frozen import FrozenTarget, default_device
-    from mtpc.lab.text.conversations import file_digest, read_conversations
+    from mtpc.lab.cli.train_and_score import load_frozen_target, prepare_training, train_and_score
+    from mtpc.lab.evaluation.prompts import Prompts, corpus_prompts
     from mtpc.lab.text.corpus import Corpus
-    from mtpc.lab.training.hidden_states import HiddenStateCache
-    from mtpc.lab.training.precision import training_dtype
     from mtpc.lab.training.recipe import DrafterRecipe
     from mtpc.lab.training.recipes.conversation_circuit_recipe import ConversationCircuitRecipe
     from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe
     from mtpc.methods.drafter import load_drafter
     from mtpc.methods.mtpc import MTPCConfig
 
+    given = None
     if data is None:
         refuse_options(invocation, ON_CONVERSATIONS, "without --data")
+        text = Corpus(corpus)
+        text.check_target(target)
+        frozen = load_frozen_target(target)
     else:
         refuse_options(invocation, ON_CORPUS, "with --data")
-    text = None if data is not None else Corpus(corpus)
-    if text is not None:
-        text.check_target(target)
-    conversations = [] if data is None else list(read_conversations(data))
-    device = default_device()
-    frozen = FrozenTarget(target, device=device, dtype=training_dtype(device))
+        given = prepare_training(target, data, states, questions)
+        frozen = given.target
     shared = {
         "hidden_size": frozen.facts.hidden_size,
         "vocab_size": frozen.facts.vocab_size,
         "leaves": leaves or ("shared" if data is None else "target"),
-        "leaf_features": leaf_features,
-        "component_features": component_features,
-        "sum_features": sum_features,
-        "trunk_size": trunk_size,
+        **dataclasses.asdict(sizes),
         "token_input": data is not None if token_input is None else token_input,
     }
     configs = {}
@@ -214,34 +187,25 @@ def train(
         configs[name] = validated(MTPCConfig, own | shared, where)
     recipe: DrafterRecipe
     heldout: Prompts | None
-    if text is not None:
+    if given is None:
         recipe, facts = CircuitRecipe(frozen, text, configs, settings), {}
         heldout = corpus_prompts(text, prompts) if prompts else None
     else:
-        assert data is not None
         recipe = ConversationCircuitRecipe(
             frozen,
-            [each for each in conversations if not each.heldout],
+            given.conversations,
             configs,
             dataclasses.replace(on_conversations, drafts=max(windows) - 1),
             starts=[load_drafter(each, frozen.facts) for each in start or ()],
-            states=None if states is None else HiddenStateCache(states, frozen),
+            states=given.states,
         )
-        asked, facts = heldout_questions(conversations, questions), {"data_sha256": file_digest(data)}
-        heldout = asked if any(asked.by_kind.values()) else None
-    train_and_score(recipe, target, lambda name: out / name, facts, heldout, resume, minutes)
+        facts, heldout = given.facts, given.prompts
+    train_and_score(recipe, lambda name: out / name, facts, heldout, resume, minutes)
 
 
 def convert(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SRC", callback=published_folder, help="Published checkpoint: a folder or a Hugging Face id."
-        ),
-    ],
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="Folder for the drafter checkpoint.")
-    ],
+    source: options.Published,
+    folder: options.Converted,
     target: Annotated[
         Path | None,
         typer.Option(

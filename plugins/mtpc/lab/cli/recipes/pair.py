@@ -7,17 +7,16 @@ from typing import Annotated, Literal
 
 import typer
 
+from mtpc.lab.cli import method_options as options
 from mtpc.lab.options.numbers import MOST_DRAFTS
-from mtpc.lab.options.paths import folder_to_write, model_folder
+from mtpc.lab.options.paths import folder_to_write
 
 
 def convert(
     draft: Annotated[
         str, typer.Argument(help="Draft model: a folder, or a Hugging Face id as in owner/name@revision.")
     ],
-    target: Annotated[
-        Path, typer.Option(callback=model_folder, help="Target to serve: a folder or a Hugging Face id.")
-    ],
+    target: options.ServedTarget,
     out: Annotated[Path, typer.Option(callback=folder_to_write, help="Folder for what the engine serves.")],
     method: Annotated[
         Literal["auto", "same", "tli", "slem", "slrs"],

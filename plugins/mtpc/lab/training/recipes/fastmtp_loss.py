@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch import Tensor
 
 from mtpc.autoregressive.part import AutoregressivePart
-from mtpc.lab.evaluation.attention import Attention
 from mtpc.lab.evaluation.unroll import unroll
 from mtpc.lab.training.head_loss import head_losses
 from mtpc.lab.training.settings import Loss
@@ -25,7 +24,6 @@ def step_losses(
     tokens: Tensor,
     chosen: Tensor,
     steps: int,
-    attention: Attention = "served",
     loss: Loss = "ce",
 ) -> Tensor:
     """Sum the loss of every draft step over the chosen starts.
@@ -39,12 +37,11 @@ def step_losses(
         tokens: Token ids, int64 [B, L].
         chosen: Mask of the starts to train on, bool [B, L - K - 1].
         steps: Draft steps K.
-        attention: Keys that a step attends to, see `mtpc.lab.evaluation.unroll`.
         loss: Name of the loss, see `head_losses`.
 
     Returns:
         Summed loss of each step, in nats, float32 [K].
     """
     starts = tokens.shape[1] - steps - 1
-    states = unroll(layer, head, hidden[:, :starts], tokens, steps, attention, chosen)
+    states = unroll(layer, head, hidden[:, :starts], tokens, steps, chosen)
     return head_losses(states, head, hidden, tokens, chosen, steps, loss)

@@ -79,6 +79,5 @@ class FastMTPRecipe(ConversationRecipe):
             micro_batch.tokens,
             micro_batch.chosen,
             settings.num_drafts,
-            settings.attention,
             settings.loss,
         )

@@ -46,7 +46,7 @@ def position_losses(
     hidden, tokens, chosen, head, _ = micro_batch
     starts, steps = chosen.shape[1], drafter.split(drafts)[0]
     # One tensor [B, T, d] per draft step.
-    states = list(unroll(drafter.autoregressive, head, hidden[:, :starts], tokens, steps, chosen=chosen))
+    states = list(unroll(drafter.autoregressive, head, hidden[:, :starts], tokens, steps, chosen))
     joint: list[Tensor] = []
     if isinstance(drafter.parallel, IndependentPart):
         context = _draft_context(drafter, head, [hidden[:, :starts], *states], tokens, chosen)

@@ -54,7 +54,6 @@ def losses_of(trainer: Trainer) -> list[list[float]]:
 VARIANTS = [
     {"loss": "ce"},
     {"loss": "kl"},
-    {"attention": "paper"},
     {"optimizer": "muon"},
     {"head_rows": 8},
     {"learn_from": "all"},
@@ -110,7 +109,7 @@ def test_an_update_is_that_of_a_plain_loop(target: FrozenTarget, conversations: 
                 text, only = tokens[None, : start + 4], torch.zeros(1, start + 1, dtype=torch.bool)
                 only[0, start] = True
                 with torch.autocast("cpu", torch.bfloat16):
-                    losses = step_losses(layer, head, target.hidden(text), text, only, 2, "served", loss)
+                    losses = step_losses(layer, head, target.hidden(text), text, only, 2, loss)
                 (losses * torch.tensor(alpha)).sum().backward()
                 summed += losses.detach()
                 total += 1
