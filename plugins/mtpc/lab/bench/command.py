@@ -19,7 +19,7 @@ from mtpc.lab.console import progress_on
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
 from mtpc.lab.servers.ngram import Ngram
-from mtpc.lab.servers.server import Server, side_by_side
+from mtpc.lab.servers.server import Server, base_url, side_by_side
 from mtpc.lab.servers.speculation import resolve_num_drafts
 from mtpc.lab.targets.folder import stated_sizes
 from mtpc.lab.text.prompts import Prompt, prompt_length, read_prompts
@@ -94,7 +94,7 @@ def servers_of(
     """Yield the servers by name: the running ones, or those that are started and stopped afterwards."""
     if request.url is not None and request.baseline_url is not None:
         urls = {NO_DRAFTER: request.baseline_url, DRAFTER: request.url}
-        yield {name: Server(url.rstrip("/"), []) for name, url in urls.items()}
+        yield {name: Server(base_url(url), []) for name, url in urls.items()}
         return
     must_be_installed(engine)
     ngram = engine_ngram(request, engine, console)
@@ -137,7 +137,8 @@ def run_benchmark(request: BenchOptions, console: Console) -> None:
         "target": None if request.target is None else str(request.target),
         "drafter": None if request.drafter is None else str(request.drafter),
     }
-    notes = [*plugin_notes(engine, servers, request.plan.temperatures), *report.draftless_notes(points)]
+    notes = plugin_notes(engine, servers, request.plan.temperatures)
+    notes += [*report.draftless_notes(points), *report.outlier_notes(points)]
     report.write(request.out, points, facts | {"notes": notes}, notes)
     plot.save(request.out / "results.png", points)
     report.show(points, console, notes)

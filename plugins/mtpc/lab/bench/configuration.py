@@ -197,12 +197,20 @@ def _steps_file(file: Path) -> Path:
     return file.with_suffix(".steps.json")
 
 
-def write(file: Path, engine: str, values: Mapping[str, Any]) -> None:
-    """Write a configuration, below comments with the commands that serve with it and that made it."""
+def write(file: Path, engine: str, values: Mapping[str, Any], note: str | None = None) -> None:
+    """Write a configuration, below comments with the commands that serve with it and that made it.
+
+    Args:
+        file: File to write.
+        engine: Name of the engine.
+        values: Settings of `configuration`.
+        note: A further comment, of one line.
+    """
     made = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    comments = [serve_command(engine, file), f"Made by `{made}`.", *([note] if note else [])]
     file.parent.mkdir(parents=True, exist_ok=True)
     if STEPS in values:
         _steps_file(file).write_text(json.dumps(values[STEPS], indent=2), encoding="utf-8")
         values = {**values, STEPS: str(_steps_file(file))}
     lines = yaml.safe_dump(values, sort_keys=False, allow_unicode=True, default_flow_style=None)
-    file.write_text(f"# {serve_command(engine, file)}\n# Made by `{made}`.\n{lines}", encoding="utf-8")
+    file.write_text("".join(f"# {comment}\n" for comment in comments) + lines, encoding="utf-8")

@@ -13,9 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from mtpc.draft_length.cost import MOST_POINTS, StepCost
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated
-from mtpc.files.json_file import read_json
+from mtpc.files.json_file import is_folder, read_json
 
 OF_RESULTS = "the time of steps in these results"
+RESULTS = "results.json"  # what `mtpc bench` writes into its folder
 
 
 class StepTimes(NamedTuple):
@@ -29,6 +30,7 @@ class StepTimes(NamedTuple):
         drafting: Time of drafting in such a step.
         tokens: Tokens per request that a step with the drafter verifies, K + 1.
         rates: [K] marginal acceptance rates.
+        speedup: Ratio of throughput with the drafter to throughput without, as `mtpc bench` prints it.
     """
 
     batch: int
@@ -38,6 +40,7 @@ class StepTimes(NamedTuple):
     drafting: float
     tokens: int
     rates: tuple[float, ...]
+    speedup: float
 
 
 LEAST, MOST = 1e-12, 1e12  # bounds of all numbers, so that results of several are finite
@@ -81,6 +84,15 @@ class BenchResults(BaseModel):
     points: list[StoredPoint] = Field(min_length=1)
 
 
+def results_file(path: Path) -> Path:
+    """Return the results.json of a benchmark.
+
+    Args:
+        path: The file, or the folder that `mtpc bench` wrote.
+    """
+    return path / RESULTS if is_folder(path) else path
+
+
 def read_results(file: Path) -> list[StepTimes]:
     """Read the times of steps from a results.json of `mtpc bench`.
 
@@ -112,7 +124,13 @@ def _timed(point: StoredPoint) -> StepTimes:
         sum(each.seconds_of_a_drafting_call * each.drafts for each in drafted) / steps,
         1 + round(sum(each.draft_tokens for each in drafted) / steps),
         tuple(point.marginal_acceptance_rates),
+        _throughput(drafted) / _throughput(plain),
     )
+
+
+def _throughput(rounds: Sequence[PlainRound]) -> float:
+    """Return the tokens per second of all rounds together."""
+    return sum(each.tokens for each in rounds) / sum(each.seconds for each in rounds)
 
 
 class MeasuredCosts(NamedTuple):
@@ -227,3 +245,19 @@ def schedule(cost: StepCost, rates: Sequence[float], largest: int) -> list[list[
         else:
             ranges.append([batch, batch, drafts])
     return ranges
+
+
+def extrapolation_note(timed: Sequence[StepTimes], largest: int) -> str | None:
+    """Return a sentence that names the batch sizes above all measured ones; None if there are none.
+
+    Args:
+        timed: Times of steps, at two or more batch sizes.
+        largest: Largest batch size of the schedule.
+    """
+    sizes = sorted({point.batch for point in timed})
+    before, last = sizes[-2:]  # the slope between these two is continued, see `StepCost`
+    if largest <= last:
+        return None
+    beyond = f"Batch sizes {last + 1} to {largest} are" if largest > last + 1 else f"Batch size {largest} is"
+    listed = ",".join(map(str, [*sizes, largest]))
+    return f"{beyond} extrapolated from {before} and {last}: measure with `mtpc bench --batch-sizes {listed}`."

@@ -14,6 +14,8 @@ from mtpc.files import provenance
 from mtpc.lab.bench.results import DRAFTER, NO_DRAFTER, Point, by_drafter, drafts_by_temperature
 from mtpc.lab.table import Table
 
+NOISE = 1.05  # ratio of throughputs that two measurements of the same server may have
+
 
 def _percent(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else f"{100 * value:.1f}%"
@@ -102,6 +104,23 @@ def draftless_notes(points: Sequence[Point]) -> list[str]:
         return []
     sentence = f"At {'; '.join(found)} the drafter drafted nothing, as no draft was worth its time."
     return [f"{sentence} `mtpc doctor` names a dtype that is slow on this machine."]
+
+
+def outlier_notes(points: Sequence[Point]) -> list[str]:
+    """Return a note on the speedups above the acceptance length; none where there are none.
+
+    A decoding step with draft tokens takes at least as long as one without, so no drafter can reach such a speedup.
+    """
+    found = [
+        f"T = {point.temperature:g}, batch {point.batch_size}, {name}"
+        for name, drafted in by_drafter(points).items()
+        for point in drafted
+        if point.speedup > NOISE * point.tokens_per_step
+    ]
+    if not found:
+        return []
+    sentence = f"At {'; '.join(found)}: the speedup is above the acceptance length, which no drafter can reach"
+    return [f"{sentence}: measure again with more --rounds."]
 
 
 def show(points: Sequence[Point], console: Console, notes: Sequence[str] = ()) -> None:

@@ -15,7 +15,8 @@ from mtpc.lab.options.numbers import MOST_REQUESTS
 
 def plan(
     results: Annotated[
-        Path, typer.Argument(help="The results.json of `mtpc bench`, with batch size 1 and at least one larger.")
+        Path,
+        typer.Argument(help="Folder or results.json of `mtpc bench`, with batch size 1 and at least one larger."),
     ],
     max_batch: Annotated[
         int, typer.Option(min=1, max=MOST_REQUESTS, help="Largest number of concurrent requests to serve.")
@@ -35,6 +36,8 @@ def plan(
     computes the best number of draft tokens K for each batch size from the measured times and acceptance rates. K is 0
     where drafting gives no speedup.
 
+    Batch sizes above the largest measured one are extrapolated, which the command prints.
+
     It prints vLLM's `num_speculative_tokens_per_batch_size` and, for prompt lookup, `step_cost`. The latter replaces
     the costs that a server measures when it starts. Sampling costs more than greedy decoding, so let `mtpc bench`
     measure a temperature above 0 as well.
@@ -48,22 +51,30 @@ def plan(
     mtpc bench --target runs/smollm2 --drafter runs/fastmtp --batch-sizes 1,4,16
 
     # Print the settings.
-    mtpc plan runs/bench/results.json
+    mtpc plan runs/bench
 
     # Write a configuration, and serve with it.
-    mtpc plan runs/bench/results.json --out runs/plan.yaml
+    mtpc plan runs/bench --out runs/plan.yaml
     vllm serve --config runs/plan.yaml
 
     # Add prompt lookup.
-    mtpc plan runs/bench/results.json --copy --out runs/copy.yaml
+    mtpc plan runs/bench --copy --out runs/copy.yaml
 
     # Write a configuration for SGLang.
-    mtpc plan runs/bench/results.json --engine sglang --out runs/sglang.yaml
+    mtpc plan runs/bench --engine sglang --out runs/sglang.yaml
     ```
     """
     from mtpc.errors import MTPCError
     from mtpc.lab.bench import configuration
-    from mtpc.lab.bench.plan import best_drafts, measured_costs, predicted_speedup, read_results, schedule
+    from mtpc.lab.bench.plan import (
+        best_drafts,
+        extrapolation_note,
+        measured_costs,
+        predicted_speedup,
+        read_results,
+        results_file,
+        schedule,
+    )
     from mtpc.lab.table import Table
 
     if out is not None:
@@ -71,8 +82,9 @@ def plan(
     elif engine is not None or copy or force:
         given = next(name for name, value in (("--engine", engine), ("--copy", copy), ("--force", force)) if value)
         raise MTPCError(f"{given} requires --out FILE.yaml, the configuration to write.")
-    terminal, timed = console(), read_results(results)
-    served = None if out is None else configuration.read_measured_server(results)
+    file = results_file(results)
+    terminal, timed = console(), read_results(file)
+    served = None if out is None else configuration.read_measured_server(file)
     if served is not None:
         configuration.check_measured_server(served)
     found = measured_costs(timed)
@@ -80,12 +92,11 @@ def plan(
     for point in timed:
         cost = found.cost.of(greedy=point.temperature == 0)
         best = best_drafts(cost, point.batch, point.rates)
-        speedup = (1 + sum(point.rates)) * point.without / point.with_drafter
         rows.append(
             [
                 f"{point.temperature:g}",
                 str(point.batch),
-                f"{speedup:.2f}",
+                f"{point.speedup:.2f}",
                 f"{predicted_speedup(cost, point.batch, point.rates, len(point.rates)):.2f}",
                 str(best),
                 f"{predicted_speedup(cost, point.batch, point.rates, best):.2f}",
@@ -96,6 +107,9 @@ def plan(
     terminal.print(f"A decoding step without draft tokens takes {1000 * found.seconds:.2f} ms at batch size 1.")
     greedy = min(timed, key=lambda point: point.temperature)
     ranges = schedule(found.cost, greedy.rates, max_batch)
+    note = extrapolation_note(timed, max_batch)
+    if note is not None:
+        terminal.print(note, highlight=False)
     lengths = {"num_speculative_tokens_per_batch_size": ranges}
     copying = {"mtpc": {"copy": True, "step_cost": found.cost.model_dump(exclude_defaults=True)}}
     for title, values in (("In --speculative-config:", lengths), ("For prompt lookup, --additional-config:", copying)):
@@ -104,7 +118,7 @@ def plan(
     if out is not None and served is not None:
         served = served if engine is None else served._replace(engine=engine)
         settings = configuration.configuration(served, ranges, copying if copy else None)
-        configuration.write(out, served.engine, settings)
+        configuration.write(out, served.engine, settings, note)
         if not configuration.has_drafter(settings):
             terminal.print("No K gives a speedup: the configuration has no drafter.", highlight=False)
         terminal.out(f"written to {out}: {configuration.serve_command(served.engine, out)}", highlight=False)

@@ -49,7 +49,8 @@ def build(
 
     One file holds all languages; the server chooses the number of tokens. Answers of conversations count for the
     language of their category (English, Spanish, French, source code), text files for the language that you give. The
-    command prints the share of tokens in held-out conversations that a draft vocabulary covers.
+    command prints the share of tokens in held-out conversations that a draft vocabulary covers. It names the languages
+    whose text has too few distinct tokens for the smallest of --sizes.
 
     Examples:
     ```
@@ -65,7 +66,13 @@ def build(
     from mtpc.lab.targets.folder import stated_sizes
     from mtpc.lab.text.chat_template import ChatTemplate
     from mtpc.lab.text.conversations import check_tokens, file_digest, read_conversations
-    from mtpc.lab.text.count_vocabulary import answers_by_language, build_rankings, coverage, file_tokens
+    from mtpc.lab.text.count_vocabulary import (
+        answers_by_language,
+        build_rankings,
+        coverage,
+        file_tokens,
+        shortage_notes,
+    )
 
     if data is None and not text:
         raise MTPCError("--data and --text are missing: give one or both, as the text to count.")
@@ -90,10 +97,13 @@ def build(
         table.add_row(name, f"{sum(ranking.counts or ()):,}", f"{len(ranking.tokens):,}")
     terminal = console()
     terminal.print(table)
+    for note in shortage_notes(rankings, min(chosen, default=0)):
+        terminal.print(note, highlight=False)
     heldout = answers_by_language(conversation for conversation in conversations if conversation.heldout)
     shares = coverage(rankings, heldout, chosen)
     if shares and chosen:
         terminal.print(coverage_table(shares))
+    terminal.print(f"written to {file}")
 
 
 @app.command("overlap")
@@ -112,11 +122,11 @@ def overlap(
 ) -> None:
     """Compare two tokenizers, and name the method by which a model with the one drafts for a target with the other.
 
-    Tokens are compared by their bytes. The share of the text is what counts: rare tokens cost little.
+    Tokens are compared by their bytes. The shares of the text in both tokenizers count: rare tokens cost little.
 
     Example:
     ```
-    mtpc vocab overlap runs/smollm2 weights/byte-target
+    mtpc vocab overlap runs/smollm2 Qwen/Qwen2.5-Coder-1.5B-Instruct
     ```
     """
     from mtpc.lab.console import console
@@ -132,7 +142,9 @@ def overlap(
     table.add_row("tokens", f"{found.draft_tokens:,}", f"{found.target_tokens:,}")
     shares = (f"{found.common:,} ({found.common / size:.1%})" for size in (found.draft_tokens, found.target_tokens))
     table.add_row("in both vocabularies", *shares)
-    table.add_row("tokens of the text in both", "", f"{found.text_share:.1%} of {found.text_tokens:,}")
+    table.add_row(
+        "tokens of the text in both", f"{found.draft_share:.1%}", f"{found.text_share:.1%} of {found.text_tokens:,}"
+    )
     terminal = console()
     terminal.print(table)
     terminal.print(f"Method that fits: {found.method} ({REASONS[found.method]}).")

@@ -8,11 +8,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
 from importlib.util import find_spec
+from typing import NamedTuple
 
 from mtpc.files import provenance
 from mtpc.processor import float32_advice
 from mtpc.serving.check_result import CheckResult
 
+PACKAGE = "mtpc-plugins"  # this project's distribution
 ADAPTERS = "mtpc.adapters"  # entry point group: name of the engine -> a callable that returns findings
 PYTHON = ((3, 11), (3, 14))  # oldest supported version, and the first one that is not
 LIBRARIES = ("torch", "safetensors", "transformers", "numpy")
@@ -22,6 +24,51 @@ _INSTALL = (
     "Run `scripts/make_env.sh` or `scripts/make_env.sh sglang`; on a machine with CUDA, "
     "`pip install 'mtpc-plugins[vllm]'` or `pip install 'mtpc-plugins[sglang]'` is enough."
 )
+
+
+class AdapterReport(NamedTuple):
+    """The findings of one adapter.
+
+    Attributes:
+        name: Name of its engine and the installed version.
+        findings: One for each integration point.
+    """
+
+    name: str
+    findings: list[CheckResult]
+
+    @property
+    def summary(self) -> CheckResult:
+        """The findings as one."""
+        failed, number = sum(not finding.ok for finding in self.findings), len(self.findings)
+        points = "integration point" if number == 1 else "integration points"
+        detail = f"{failed} of {number} {points} failed, listed below" if failed else f"{number} {points} ok"
+        return CheckResult(self.name, not failed, detail)
+
+
+class Examination(NamedTuple):
+    """All findings.
+
+    Attributes:
+        machine: Findings on this machine, what is installed, and the draft methods.
+        adapters: Findings of each adapter whose engine is installed.
+    """
+
+    machine: list[CheckResult]
+    adapters: list[AdapterReport]
+
+    @property
+    def all(self) -> list[CheckResult]:
+        """Every finding."""
+        return [*self.machine, *(finding for adapter in self.adapters for finding in adapter.findings)]
+
+    @property
+    def short(self) -> list[CheckResult]:
+        """The findings with one line for each adapter, followed by its failures."""
+        lines = [*self.machine]
+        for each in self.adapters:
+            lines += [each.summary, *(finding for finding in each.findings if not finding.ok)]
+        return lines
 
 
 def version(distribution: str) -> str | None:
@@ -96,18 +143,29 @@ def adapter(name: str, load: Callable[[], Callable[[], Iterable[CheckResult]]]) 
         return [CheckResult(f"{name} adapter", False, detail, "Reinstall mtpc-plugins next to the engine it supports.")]
 
 
-def adapters() -> Iterator[CheckResult]:
+def adapters() -> Iterator[AdapterReport]:
     """Run the check of every adapter whose engine is installed."""
     for entry in metadata.entry_points(group=ADAPTERS):
-        distributions = ENGINES.get(entry.name, (entry.name,))
-        if any(version(distribution) for distribution in distributions):
-            yield from adapter(entry.name, entry.load)
+        installed = filter(None, map(version, ENGINES.get(entry.name, (entry.name,))))
+        if (number := next(installed, None)) is not None:
+            yield AdapterReport(f"{entry.name} {number}", adapter(entry.name, entry.load))
+
+
+def examination() -> Examination:
+    """Run all checks.
+
+    Returns:
+        The findings, in the order in which `mtpc doctor` prints them.
+    """
+    libraries = map(library, (PACKAGE, *LIBRARIES))
+    machine = [python(), *libraries, processor(), engines(), *kernels(), *draft_methods()]
+    return Examination(machine, list(adapters()))
 
 
 def examine() -> list[CheckResult]:
     """Run all checks.
 
     Returns:
-        The findings, in the order in which `mtpc doctor` prints them.
+        Every finding.
     """
-    return [python(), *map(library, LIBRARIES), processor(), engines(), *kernels(), *draft_methods(), *adapters()]
+    return examination().all

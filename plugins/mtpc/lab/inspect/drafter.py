@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from mtpc.errors import MTPCError
 from mtpc.files import provenance
+from mtpc.files.config_model import validated
 from mtpc.files.json_file import is_there
-from mtpc.lab.servers.speculation import speculative_arguments, speculative_config
+from mtpc.files.target import Target, TargetKeys
+from mtpc.lab.evaluation.evaluate import check_vocabulary
+from mtpc.lab.servers.speculation import serve_commands
+from mtpc.lab.targets.folder import check_folder, stated_sizes
 from mtpc.methods.drafter import Drafter, drafts_through_target_head, load_drafter
 from mtpc.parallel.part import ParallelPart
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.vocabulary.formats import read_rankings
 from mtpc.vocabulary.settings import CHECKPOINT_FILE
 
+SIZES = ("hidden_size", "vocab_size")  # of the target
 WEIGHT_BYTES = 2  # bfloat16, the dtype of saved weights
 ACTIVATION_BYTES = 4  # float32, the dtype in which parallel parts compute
+TARGET = Path("TARGET")  # stands for the target's folder in the printed commands
 TARGET_HEAD = "the target's output head, or its rows of a draft vocabulary"
 
 
@@ -31,6 +37,7 @@ class Inspection:
 
     Attributes:
         folder: Folder of the checkpoint.
+        target: Folder of the target that the drafter was checked with; None: it was not.
         num_drafts: Default number of draft tokens K.
         facts: Method, sizes and vocabularies, by label.
         parameters: Number of parameters by part ("autoregressive", "parallel") and module.
@@ -39,6 +46,7 @@ class Inspection:
     """
 
     folder: Path
+    target: Path | None
     num_drafts: int
     facts: dict[str, str]
     parameters: dict[str, dict[str, int]]
@@ -50,29 +58,28 @@ class Inspection:
         """Number of parameters of both parts."""
         return sum(sum(counts.values()) for counts in self.parameters.values())
 
-    def vllm_arguments(self) -> str:
-        """Return vLLM's arguments that serve this drafter, quoted for a shell."""
-        return shlex.join(["--speculative-config", speculative_config(self.folder, self.num_drafts)])
-
-    def sglang_arguments(self) -> str:
-        """Return SGLang's arguments that serve this drafter, quoted for a shell."""
-        return shlex.join(speculative_arguments(self.folder))
+    def commands(self) -> list[str]:
+        """Return the commands that serve this drafter, quoted for a shell: vLLM's, and SGLang's."""
+        return serve_commands(self.target or TARGET, self.folder, self.num_drafts)
 
 
-def inspect_drafter(folder: Path) -> Inspection:
+def inspect_drafter(folder: Path, target: Path | None = None) -> Inspection:
     """Load a drafter checkpoint as an engine does, and collect its facts.
 
     Args:
         folder: Folder of the checkpoint.
+        target: Folder of the target that the drafter must fit; None: it is not checked.
 
     Returns:
         Facts of the checkpoint.
 
     Raises:
-        MTPCError: The checkpoint cannot be loaded (see `mtpc.methods.drafter.load_drafter`), or its draft vocabulary or
-            copy table is damaged.
+        MTPCError: The checkpoint cannot be loaded (see `mtpc.methods.drafter.load_drafter`), its draft vocabulary or
+            copy table is damaged, or the target has other sizes or another vocabulary.
     """
-    drafter = load_drafter(folder)
+    drafter = load_drafter(folder, None if target is None else sizes_of(target))
+    if target is not None:
+        check_vocabulary(str(folder), drafter, target)
     vocabulary, languages = folder / CHECKPOINT_FILE, {}
     if drafts_through_target_head(drafter.method, drafter.config) and is_there(vocabulary):
         rankings = read_rankings(vocabulary, drafter.config.vocab_size).languages
@@ -86,19 +93,49 @@ def inspect_drafter(folder: Path) -> Inspection:
     }
     parameters = {name: parameters_of(part) for name, part in parts.items()}
     config = drafter.config
+    stated = f"hidden size {config.hidden_size}, vocabulary {config.vocab_size}"
     return Inspection(
         folder=folder,
+        target=target,
         num_drafts=config.num_drafts,
         facts={
             "method": f"{drafter.method.name}: {drafter.method.summary}",
             **drafter.method.facts(drafter),
-            "target": f"hidden size {config.hidden_size}, vocabulary {config.vocab_size}",
+            **text_settings(drafter),
+            "target": stated if target is None else f"{stated}, as {target}",
             **languages,
         },
         parameters=parameters,
         reads=describe_reads(drafter, parameters),
         provenance=provenance.read(folder),
     )
+
+
+def sizes_of(target: Path) -> Target:
+    """Return the sizes of a target, with its number of layers if config.json states it.
+
+    Args:
+        target: Folder of the target.
+
+    Raises:
+        MTPCError: The folder holds no model, or its config.json has no sizes.
+    """
+    sizes = stated_sizes(target)
+    if sizes is None:
+        raise MTPCError(f"{target / 'config.json'} has no hidden_size and vocab_size, the sizes of the target.")
+    values = check_folder(target)
+    inner = values.get("text_config")  # multimodal models
+    keys = validated(TargetKeys, inner if isinstance(inner, dict) else values, str(target / "config.json"))
+    return replace(sizes, layers=keys.num_hidden_layers)
+
+
+def text_settings(drafter: Drafter) -> dict[str, str]:
+    """Return the settings of a draft model in one line; nothing for a drafter that reads the target's states."""
+    if not drafter.method.reads_text:
+        return {}
+    values = drafter.config.model_dump().items()
+    numbers = [f"{key} {value}" for key, value in values if isinstance(value, (int, float)) and key not in SIZES]
+    return {"settings": ", ".join(numbers)}
 
 
 def describe_reads(drafter: Drafter, parameters: Mapping[str, Mapping[str, int]]) -> tuple[str, ...]:

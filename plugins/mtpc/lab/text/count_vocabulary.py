@@ -94,6 +94,24 @@ def build_rankings(texts: Iterable[tuple[str, Sequence[int]]], vocab_size: int, 
     return Rankings(vocab_size, {name: rank(counts[name]) for name in sorted(counts)}, tuple(always))
 
 
+def shortage_notes(rankings: Rankings, size: int) -> list[str]:
+    """Return a sentence for each language with fewer distinct tokens than a draft vocabulary holds.
+
+    Such a draft vocabulary is filled with tokens of other languages, see `Rankings.cut`.
+
+    Args:
+        rankings: Ranked tokens by language.
+        size: Size of the draft vocabulary.
+    """
+    counts = {name: len(ranking.tokens) for name, ranking in rankings.languages.items()}
+    return [
+        f"{name}: only {count:,} distinct tokens in its text, so the other {size - count:,} of {size:,} are not its "
+        "own: collect more text."
+        for name, count in counts.items()
+        if count < size
+    ]
+
+
 def coverage(
     rankings: Rankings, texts: Iterable[tuple[str, Sequence[int]]], sizes: Sequence[int]
 ) -> dict[str, dict[tuple[str, int], float]]:

@@ -10,8 +10,8 @@ from transformers import PreTrainedTokenizerBase
 
 from mtpc.vocabulary.token_bytes import TokenBytes, intersection, token_bytes
 
-# Share of a text's tokens that must be in both vocabularies for SAME and TLI. At 87% SLEM accepts more than TLI, at any
-# temperature.
+# Share of a text's tokens, in either tokenizer, that must be in both vocabularies for SAME and TLI. A draft with TLI
+# ends where the draft model needs a token of its own. At 87% SLEM accepts more than TLI, at any temperature.
 ENOUGH = 0.99
 PairMethod = Literal["same", "tli", "slem", "slrs"]
 SAME: Final = "same"
@@ -20,7 +20,7 @@ SLEM: Final = "slem"
 SLRS: Final = "slrs"
 REASONS: dict[PairMethod, str] = {
     SAME: "the same vocabulary, or nearly, in any order: the engine's own draft_model needs no translation",
-    TLI: "token-level intersection: nearly all tokens of the text are in both vocabularies",
+    TLI: "token-level intersection: nearly all tokens of the text, in either tokenizer, are in both vocabularies",
     SLEM: "string-level exact match: too many tokens of the text are in one vocabulary alone",
     SLRS: "string-level rejection sampling: the drafter writes bytes, so every target token has one decomposition",
 }
@@ -35,6 +35,7 @@ class Overlap(NamedTuple):
         common: Number of tokens that both have, by their bytes.
         text_tokens: Number of tokens of the text in the target's tokenizer; 0 without a text.
         text_share: Share of them that the drafter has as well; NaN without a text.
+        draft_share: Share of the text's tokens in the drafter's tokenizer that the target has; NaN without a text.
         method: Which method fits, a key of `REASONS`.
     """
 
@@ -43,6 +44,7 @@ class Overlap(NamedTuple):
     common: int
     text_tokens: int
     text_share: float
+    draft_share: float
     method: PairMethod
 
 
@@ -62,15 +64,21 @@ def overlap(draft: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase, ids
     """
     of_draft, of_target = token_bytes(draft), token_bytes(target)
     both = intersection(of_draft, of_target)
-    share = float(np.isin(ids, both.target).mean()) if len(ids) else float("nan")
+    own = draft(of_target.text_of(ids).decode(errors="replace"), add_special_tokens=False).input_ids
+    share, draft_share = _share(ids, both.target), _share(own, both.draft)
     draft_tokens, target_tokens = (sum(token is not None for token in each.tokens) for each in (of_draft, of_target))
     if of_draft.by_bytes().keys() <= of_target.by_bytes().keys() and share >= ENOUGH:
         method: PairMethod = SAME
     elif longest(of_draft) == 1:
         method = SLRS
     else:
-        method = TLI if share >= ENOUGH else SLEM
-    return Overlap(draft_tokens, target_tokens, len(both.draft), len(ids), share, method)
+        method = TLI if min(share, draft_share) >= ENOUGH else SLEM
+    return Overlap(draft_tokens, target_tokens, len(both.draft), len(ids), share, draft_share, method)
+
+
+def _share(ids: Sequence[int], common: np.ndarray) -> float:
+    """Return the share of a text's tokens that are common; NaN without a text."""
+    return float(np.isin(ids, common).mean()) if len(ids) else float("nan")
 
 
 def longest(tokens: TokenBytes) -> int:

@@ -67,6 +67,17 @@ def test_vllm_drafts_by_batch_size(measured: Path) -> None:
     assert out.read_text().startswith(f"# vllm serve --config {out}\n# Made by `")
 
 
+def test_extrapolated_batch_sizes_are_named_in_the_file(measured: Path) -> None:
+    """The folder stands for its results.json."""
+    out = measured.with_name("own.yaml")
+    assert plan(measured.parent, "--out", out, "--max-batch", 64).exit_code == 0
+    *_, note = (line for line in out.read_text().splitlines() if line.startswith("# "))
+    assert note.startswith("# Batch sizes 17 to 64 are extrapolated from 4 and 16: ")
+    assert written(out)["max-num-seqs"] == 64
+    assert plan(measured, "--out", out, "--max-batch", 16, "--force").exit_code == 0
+    assert "are extrapolated from" not in out.read_text()
+
+
 def test_one_number_needs_no_schedule() -> None:
     speculative = configuration(served(), [[1, 16, 3]], None)["speculative-config"]
     assert speculative["num_speculative_tokens"] == 3

@@ -13,7 +13,15 @@ from typer.testing import CliRunner
 from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated
-from mtpc.lab.bench.plan import StepTimes, best_drafts, measured_costs, predicted_speedup, read_results, schedule
+from mtpc.lab.bench.plan import (
+    StepTimes,
+    best_drafts,
+    extrapolation_note,
+    measured_costs,
+    predicted_speedup,
+    read_results,
+    schedule,
+)
 from mtpc.lab.cli.main import app
 
 COST = StepCost(
@@ -28,7 +36,8 @@ def point(batch: int, rates: tuple[float, ...] = RATES) -> StepTimes:
     """Steps that cost exactly so much."""
     drafting = SECONDS * COST.draft(batch)
     drafted = SECONDS * COST.step(batch, 3 * batch) + drafting
-    return StepTimes(batch, 0.0, SECONDS * COST.step(batch, 0), drafted, drafting, 4, rates)
+    plain = SECONDS * COST.step(batch, 0)
+    return StepTimes(batch, 0.0, plain, drafted, drafting, 4, rates, (1 + sum(rates)) * plain / drafted)
 
 
 def results(*points: StepTimes) -> dict[str, Any]:
@@ -125,3 +134,41 @@ def test_the_command_prints_settings(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     assert lines[0] == {"num_speculative_tokens_per_batch_size": schedule(COST, RATES, 64)}
     assert validated(StepCost, lines[1]["mtpc"]["step_cost"], "costs") == COST
+
+
+def test_the_measured_speedup_is_the_ratio_of_throughputs(tmp_path: Path) -> None:
+    """Steps of a batch that is not full at its end take longer, and the last step's draft may exceed the output."""
+    written = results(point(1), point(4))
+    for one in written["points"]:
+        one["rounds_with"] *= 2
+        one["rounds_without"] *= 2
+        one["rounds_with"][0] = one["rounds_with"][0] | {"tokens": 300, "seconds": 2.0, "requests_in_flight": 0.7}
+        one["rounds_with"][1] = one["rounds_with"][1] | {"tokens": 100, "seconds": 1.0}
+        one["rounds_without"] = [{"tokens": 50, "seconds": 1.0, "requests_in_flight": 1.0}] * 2
+    (tmp_path / "results.json").write_text(json.dumps(written))
+    assert [one.speedup for one in read_results(tmp_path / "results.json")] == pytest.approx([400 / 3 / 50] * 2)
+    printed = CliRunner().invoke(app, ["plan", str(tmp_path / "results.json")]).output
+    assert printed.count("2.67") == 2
+
+
+def test_batch_sizes_above_the_measured_ones_are_named(tmp_path: Path) -> None:
+    two, three = [point(2), point(1)], [point(1), point(4), point(16)]
+    sentence = "Batch sizes 3 to 16 are extrapolated from 1 and 2: measure with `mtpc bench --batch-sizes 1,2,16`."
+    assert extrapolation_note(two, 16) == sentence
+    assert (extrapolation_note(three, 17) or "").startswith("Batch size 17 is extrapolated from 4 and 16: ")
+    assert extrapolation_note(three, 16) is extrapolation_note(three, 8) is None
+    file = tmp_path / "results.json"
+    for points, count in ((two, 1), (three, 0)):
+        file.write_text(json.dumps(results(*points)))
+        printed = " ".join(CliRunner().invoke(app, ["plan", str(file)]).output.split())
+        assert printed.count(sentence) == printed.count("extrapolated") == count
+
+
+def test_the_folder_of_a_benchmark_is_its_results(tmp_path: Path) -> None:
+    missing = CliRunner().invoke(app, ["plan", str(tmp_path)])
+    assert missing.exit_code == 2
+    assert f"{tmp_path / 'results.json'} is missing" in missing.stderr
+    (tmp_path / "results.json").write_text(json.dumps(results(point(1), point(4))))
+    found = CliRunner().invoke(app, ["plan", str(tmp_path)])
+    assert found.exit_code == 0, found.output
+    assert found.output == CliRunner().invoke(app, ["plan", str(tmp_path / "results.json")]).output

@@ -105,6 +105,21 @@ def test_points_without_drafts_are_named() -> None:
     assert report.draftless_notes([point(1)]) == []
 
 
+def test_speedups_above_the_acceptance_length_are_named() -> None:
+    """The first point has 2.67x at 1.43 tokens; the n-gram drafter has 1.50x at 1.14."""
+    (note,) = report.outlier_notes([point(1), point(4, 1.0)])
+    assert note.startswith("At T = 0, batch 1, drafter; T = 1, batch 4, drafter: the speedup is above the acceptance")
+    assert note.endswith("measure again with more --rounds.")
+    (note,) = report.outlier_notes([point(2, ngram=True)])
+    assert note.startswith("At T = 0, batch 2, drafter; T = 0, batch 2, n-gram 2-4:5: ")
+    drafted = measurement(102, 1.0, DraftCounters(50, 100, 50, (50, 0)))
+    plain = [measurement(102, seconds) for seconds in (1.6, 2.0, 2.08, 2.2)]
+    found = [report.outlier_notes([Point(1, 0.0, (one,), (drafted,))]) for one in plain]
+    assert [len(notes) for notes in found] == [0, 0, 0, 1]  # 2.08x is noise around 2 tokens
+    unknown = Point(1, 0.0, (measurement(2, 9.0),), (measurement(2, 1.0),))
+    assert report.outlier_notes([unknown]) == []
+
+
 def test_what_is_not_known_is_null_in_the_json(tmp_path: Path) -> None:
     blind = Point(1, 1.0, (measurement(10, 1.0),), (measurement(10, 1.0, NO_DRAFTS),))
     report.write(tmp_path, [blind], {"plan": "x"})

@@ -153,6 +153,14 @@ def test_a_picture_of_no_tree(tmp_path: Path) -> None:
     assert "--out requires --tree PROMPT" in result.stderr
 
 
+@pytest.mark.parametrize(("option", "number"), [("--nodes", 15), ("--children", 4), ("--borrow", 0)])
+def test_options_of_no_tree(option: str, number: int) -> None:
+    """Also with the default."""
+    result = CliRunner().invoke(app, ["inspect", "nowhere", option, str(number)])
+    assert result.exit_code == 2
+    assert result.stderr == f"mtpc: {option} has no effect without --tree PROMPT.\n"
+
+
 def test_a_prompt_in_another_encoding() -> None:
     prompt = b"caf\xe9".decode("utf-8", "surrogateescape")  # as Python reads its arguments
     result = CliRunner().invoke(app, ["inspect", "nowhere", "--tree", prompt, "--target", "nowhere"])

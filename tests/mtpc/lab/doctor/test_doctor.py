@@ -38,7 +38,8 @@ def broken_check() -> list[CheckResult]:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Adapters of the engine "fake", by the name of the check; versions of what is installed."""
-    installed = {"torch": "2.9", "safetensors": "0.6", "transformers": "5.0", "numpy": "2.0", "fake": "1.1"}
+    installed = {"torch": "2.9", "safetensors": "0.6", "transformers": "5.0", "numpy": "2.0"}
+    installed |= {"fake": "1.1", "mtpc-plugins": "0.1"}
     monkeypatch.setattr(checks, "version", installed.get)
     monkeypatch.setattr(checks, "ENGINES", {"fake": ("fake",)})
     monkeypatch.setattr(methods, "draft_methods", lambda: (MTPC(), FastMTP()))
@@ -56,8 +57,19 @@ def test_all_is_well(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -
     use_adapter(monkeypatch, "good_check")
     result = CliRunner().invoke(app, ["doctor"], env={"COLUMNS": "160"})
     assert result.exit_code == 0
+    lines = [line.replace("│", " ").split() for line in result.output.splitlines()]
+    assert ["ok", "mtpc-plugins", "0.1"] in lines
+    assert ["ok", "fake", "1.1", *["1", "integration", "point", "ok"]] in lines
+    assert "fake: Proposer.propose" not in result.output
+    assert "failed" not in result.output and "fix" not in result.output
+
+
+def test_every_integration_point_on_demand(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    use_adapter(monkeypatch, "good_check")
+    result = CliRunner().invoke(app, ["doctor", "--verbose"], env={"COLUMNS": "160"})
+    assert result.exit_code == 0
     assert "fake: Proposer.propose" in result.output
-    assert "failed" not in result.output
+    assert "integration point ok" not in result.output
 
 
 @pytest.mark.parametrize(("capability", "gpu", "advised"), [("AVX2", 0, 1), ("AVX512", 0, 0), ("AVX2", 1, 0)])
@@ -79,7 +91,21 @@ def test_a_failing_integration_point_fails_the_command_and_names_the_fix(
     assert result.exit_code == 1
     assert "takes (a b) where (a) is expected" in result.output
     assert "Install fake 1.0." in result.output
-    assert "1 of 11 checks failed" in result.output
+    assert "1 of 2 integration points failed, listed below" in result.output
+    assert "fake: Proposer.propose" not in result.output
+    assert "1 of 12 checks failed" in result.output
+
+
+def test_names_are_folded_in_a_narrow_terminal(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    name, fix = "Long" * 30, "Install fake 1.0."
+    monkeypatch.setattr(checks, "adapter", lambda *_: [CheckResult(f"fake: {name}", False, "d" * 200, fix)])
+    use_adapter(monkeypatch, "good_check")
+    result = CliRunner().invoke(app, ["doctor"], env={"COLUMNS": "60"})
+    assert result.exit_code == 1
+    assert "…" not in result.output
+    cells = [line.split("│")[2:4] for line in result.output.splitlines() if line.count("│") == 4]
+    check, found = ("".join(cell.strip() for cell in column) for column in zip(*cells, strict=True))
+    assert name in check.removeprefix("fake: ") and f"{'d' * 200}{fix}" in found
 
 
 def test_a_check_that_breaks_is_a_finding(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from mtpc.errors import MTPCError
 from mtpc.lab.cli.main import app
 from mtpc.lab.text.conversations import FILE, Conversation
-from mtpc.lab.text.count_vocabulary import build_rankings, coverage
+from mtpc.lab.text.count_vocabulary import build_rankings, coverage, shortage_notes
 from mtpc.vocabulary.formats import read_rankings
 from tests.mtpc.lab.chat_folder import END, VOCAB, make_chat_folder
 
@@ -49,6 +49,8 @@ def test_answers_count_under_the_language_of_their_kind(target: Path, tmp_path: 
         assert tokens == (ord(letter), END)  # nine letters, then the end
     assert rankings.always == (END,)
     assert "held-out tokens" in result.output
+    assert " ".join(result.output.split()).endswith(f"written to {file}")
+    assert "distinct tokens in its text" not in result.output  # two of each language fill the smaller size
     assert json.loads(file.read_text())["provenance"]["target"] == "target"
 
 
@@ -57,7 +59,11 @@ def test_text_files_count_under_the_language_that_is_named(target: Path, tmp_pat
     (tmp_path / "more.txt").write_text("bbbbbbb", encoding="utf-8")
     file = tmp_path / "vocabulary.json"
     texts = [f"--text=german={tmp_path / 'faust.txt'}", f"--text=latin={tmp_path / 'more.txt'}"]
-    assert build(str(file), "--target", str(target), *texts).exit_code == 0
+    result = build(str(file), "--target", str(target), *texts, "--sizes", "20,2,300")
+    assert result.exit_code == 0
+    assert " ".join(result.output.split()).endswith(f"written to {file}")
+    sentence = "latin: only 1 distinct tokens in its text, so the other 1 of 2 are not its own: collect more text."
+    assert sentence in " ".join(result.output.split()) and "german: only" not in result.output
     rankings = read_rankings(file, VOCAB)
     assert rankings.languages["german"].tokens == (ord("a"), ord("\n"), ord("b"))
     assert rankings.languages["german"].counts == (30, 10, 10)
@@ -83,6 +89,14 @@ def test_what_can_be_wrong(target: Path, arguments: list[str], message: str, tmp
 def test_no_text_at_all() -> None:
     with pytest.raises(MTPCError, match="no language"):
         build_rankings([], 10)
+
+
+def test_languages_with_too_few_tokens_are_named() -> None:
+    rankings = build_rankings([("a", range(1500)), ("b", range(2500)), ("c", [0])], 4000)
+    notes = shortage_notes(rankings, 2500)
+    assert [note.partition(":")[0] for note in notes] == ["a", "c"]
+    assert "only 1,500 distinct tokens in its text, so the other 1,000 of 2,500 are not its own" in notes[0]
+    assert shortage_notes(rankings, 0) == []
 
 
 def test_coverage_is_the_share_of_the_tokens_in_the_map() -> None:

@@ -36,6 +36,7 @@ def test_the_method_that_fits() -> None:
         (byte_target(), byte_level(), rare, SLRS),
         (sentence_piece(), byte_level(), byte_level().convert_tokens_to_ids(["A"]) * 9, TLI),
         (sentence_piece(), byte_level(), rare, SLEM),
+        (byte_level(), byte_target(), byte_target()("the fox", add_special_tokens=False).input_ids, SLEM),
         (sentence_piece(), byte_level(), [], SLEM),  # of no text nothing is known
     ):
         assert overlap(draft, target, ids).method == method
@@ -43,10 +44,15 @@ def test_the_method_that_fits() -> None:
     single = [each for each in common if len(byte_level().decode(each)) == 1]
     assert (found.draft_tokens, found.common, found.text_tokens) == (256, 256, len(common))
     assert found.text_share == pytest.approx(len(single) / len(common))
+    assert found.draft_share == 1  # all bytes are tokens of the target
+    back = overlap(byte_level(), byte_target(), byte_target()("the the", add_special_tokens=False).input_ids)
+    assert back.text_share == 1
+    assert back.draft_share == pytest.approx(len(single) / len(common))
     assert math.isnan(overlap(byte_target(), byte_level(), []).text_share)
 
 
 def test_the_command_says_which() -> None:
     shown = CliRunner().invoke(app, ["vocab", "overlap", str(BYTE_TARGET), str(BYTE_TARGET)])
     assert shown.exit_code == 0, shown.output
+    assert shown.output.count("100.0%") == 4  # shares of both vocabularies, and of the text in both
     assert "256 (100.0%)" in shown.output and "Method that fits: same" in shown.output
