@@ -30,8 +30,9 @@ class Captured(NamedTuple):
     """Of a server.
 
     steps: of SGLang's draft loop.  spec_steps: of SGLang's settings.  loop, extend: batch sizes for which the draft
-    loop and the pass over what was verified were captured.  shorter: the same of the runtime states of drafts of 0 and
-    2 tokens, where SGLang adapts the length: tokens, steps of the loop while it drafts, both lists of batch sizes.
+    loop and the pass over what was verified were captured.
+    shorter: the same of SGLang's states for drafts of 0 and 2 tokens, where it adapts the length.  Each has the tokens,
+    the steps of the loop, both lists of batch sizes, and whether the loop keeps its attention.
     error: what ended it, None: nothing.
     """
 
