@@ -7,6 +7,8 @@ supported.  `integration_points` lists everything in vLLM that this package uses
 
 from __future__ import annotations
 
+import logging
+
 from vllm_mtpc.dispatch import MODEL, architectures
 
 
@@ -22,4 +24,5 @@ def register() -> None:
 
     for architecture in architectures() - set(ModelRegistry.get_supported_archs()):
         ModelRegistry.register_model(architecture, MODEL)
+    logging.getLogger("mtpc").parent = logging.getLogger("vllm")  # vLLM's handlers show the core's warnings as well
     install()

@@ -189,3 +189,13 @@ def test_registering_twice_changes_nothing() -> None:
     vllm_mtpc.register()
     assert sys.modules["vllm.engine.arg_utils"].EngineArgs.create_speculative_config is before  # type: ignore[attr-defined]
     assert {method.architecture for method in draft_methods()} <= set(ModelRegistry.get_supported_archs())
+
+
+def test_the_core_logs_as_vllm_does() -> None:
+    """Otherwise a warning has no time, level or process."""
+    vllm_mtpc.register()
+    logger, parents = logging.getLogger("mtpc.draft_length.limit"), []
+    while logger.parent is not None:
+        logger = logger.parent
+        parents.append(logger.name)
+    assert parents == ["mtpc", "vllm", "root"]
