@@ -24,6 +24,7 @@ from tests.gpu.cards import CARDS, ROWS, Row, card_of
 from tests.gpu.row import Found, Held
 from tests.gpu.running import NotRunError, Run
 from tests.gpu.waiting import Waits
+from tests.gpu.whole import Batch, examples
 
 ROOT = Path(__file__).parents[2]
 MISSING = "sglang" if find_spec("sglang") is None else "vllm"  # its import takes no time
@@ -255,6 +256,17 @@ def test_make_says_so_too(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.stdout.startswith("test-gpu: no NVIDIA GPU answers here")
     assert done.stdout.count("\n") == 1
+
+
+@torch.inference_mode()
+def test_every_draft_of_the_core_card() -> None:
+    """Once, in every way that it is captured on a GPU."""
+    ways = 0
+    for _, example in examples(torch.device("cpu")):
+        for draft in example.ways().values():
+            assert len(draft(Batch.random(3, 0, *example.sizes, torch.device("cpu"))).tokens) == 3
+            ways += 1
+    assert ways > 50
 
 
 @pytest.mark.engine

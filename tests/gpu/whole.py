@@ -124,7 +124,9 @@ class Example(NamedTuple):
             "greedy": lambda batch: self.chain(batch, greedy=True),
             "copying": lambda batch: self.chain(batch, copies=True),
         }
-        return chains if not self.drafter.config.own_drafts else chains | {"tree": self.tree}
+        parallel = self.drafter.parallel
+        drafts_trees = self.drafter.config.own_drafts and (parallel is None or parallel.drafts_trees)
+        return chains | {"tree": self.tree} if drafts_trees else chains
 
 
 def examples(device: torch.device) -> Iterator[tuple[str, Example]]:
