@@ -22,6 +22,7 @@ from tests.support.random_models import make_drafter, make_target
 CONCURRENCY, TEMPERATURES, TOKENS = (1, 8, 32, 64), (0.0, 1.0), 128
 CONTEXT = 2048
 NGRAM = {"vllm": Ngram(2, 4, 4), "sglang": Ngram(1, 7, 11)}
+BY_BATCH_SIZE = "drafter-by-batch-size"  # name of a setup
 SECONDS = 20.0  # a measurement begins only if as many are left
 
 
@@ -85,16 +86,28 @@ def speculative_of(setup: str, pair: Pair) -> dict[str, Any] | None:
         shortest, longest, drafts = NGRAM["vllm"]
         found = {"prompt_lookup_min": shortest, "prompt_lookup_max": longest, "num_speculative_tokens": drafts}
         return {"method": "ngram", **found}
-    return speculative_values(pair.drafter, resolve_num_drafts(pair.drafter, None))
+    drafts = resolve_num_drafts(pair.drafter, None)
+    by_size = {"num_speculative_tokens_per_batch_size": ranges(drafts)} if setup == BY_BATCH_SIZE else {}
+    return speculative_values(pair.drafter, drafts) | by_size
 
 
-def words_of(setup: str, pair: Pair) -> list[str]:
-    """Return words of SGLang's command line."""
+def ranges(drafts: int) -> list[list[int]]:
+    """Return triples (first batch size, last batch size, draft tokens) with fewer draft tokens in larger batches."""
+    return [[1, 8, drafts], [9, 32, 1], [33, max(CONCURRENCY), 0]]
+
+
+def words_of(setup: str, pair: Pair, folder: Path) -> list[str]:
+    """Return words of SGLang's command line; folder: for a file that they name."""
     if setup == "none":
         return []
     if setup == "n-gram":
         return ngram_arguments(NGRAM["sglang"])
-    steps = ["--speculative-num-steps", str(resolve_num_drafts(pair.drafter, None)), "--speculative-eagle-topk", "1"]
+    drafts = resolve_num_drafts(pair.drafter, None)
+    steps = ["--speculative-num-steps", str(drafts), "--speculative-eagle-topk", "1"]
+    if setup == BY_BATCH_SIZE:
+        file = folder / "steps.json"
+        file.write_text(json.dumps({str(first): {"candidate_steps": [best]} for first, _, best in ranges(drafts)}))
+        steps += ["--speculative-adaptive", "--speculative-adaptive-config", str(file)]
     return [*speculative_arguments(pair.drafter), *steps]
 
 
@@ -104,7 +117,7 @@ def started(engine: str, pair: Pair, setup: str, run: Run, requests: int, contex
         from benchmarks.gpu.on_sglang import SGLang
 
         more = ["--max-running-requests", str(requests), "--context-length", str(context)]
-        return SGLang(run, pair.target, [*words_of(setup, pair), *more])
+        return SGLang(run, pair.target, [*words_of(setup, pair, run.folder), *more])
     from benchmarks.gpu.on_vllm import VLLM
 
     lookup = {"additional_config": {"mtpc": {"copy": True}}} if setup == "drafter-and-lookup" else {}

@@ -21,7 +21,7 @@ ON_SGLANG = (
     "mtpc", "gumiho", "fastmtp-by-language", "mtpc-adaptive", "fastmtp-adaptive", "mtpc-tree", "gumiho-tree",
     "fastmtp-by-language-tree",
 )  # fmt: skip
-SETUPS = ("none", "drafter", "n-gram", "drafter-and-lookup")  # of `benchmarks.gpu.speed`
+SETUPS = ("none", "drafter", "drafter-by-batch-size", "n-gram", "drafter-and-lookup")  # of `benchmarks.gpu.speed`
 SIZES = ("llama-3.1-8b", "qwen3-8b")  # of `benchmarks.gpu.size`
 SIZED = ("none", "mtpc", "fastmtp", "gumiho")
 
@@ -129,7 +129,7 @@ CARDS = (
                     "sglang", 40, "benchmarks.gpu.speed:measured", ("sglang", pair, setup)
                 )
                 for pair in ("chat", "bytes")
-                for setup in SETUPS[:3]
+                for setup in SETUPS[:4]
             },
             "sglang/deterministic": Row("sglang", 40, "tests.gpu.on_sglang:case_row", ("mtpc", True)),
         },
