@@ -150,7 +150,7 @@ def test_provenance_tells_the_mean_of_the_last_20_updates() -> None:
 def test_losses_are_computed_in_bfloat16_where_it_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights, gradients and optimizers stay in float32."""
     for dtype in (torch.bfloat16, torch.float32):
-        monkeypatch.setattr("mtpc.lab.training.trainer.training_dtype", lambda device, dtype=dtype: dtype)
+        monkeypatch.setattr("mtpc.lab.training.precision.training_dtype", lambda device, dtype=dtype: dtype)
         recipe, computed = Pull(), set()
 
         def losses(model: Any, part: Tensor, recipe: Pull = recipe, computed: set[torch.dtype] = computed) -> Tensor:
