@@ -125,13 +125,17 @@ def evaluate(
     """
     import json
 
+    from rich.console import Console
+
     from mtpc.files import provenance
     from mtpc.lab.console import console
     from mtpc.lab.evaluation.evaluate import EvaluationPlan, acceptance_table, evaluate_folders
     from mtpc.lab.evaluation.trees import TreeSettings
+    from mtpc.lab.targets.folder import check_folder
 
     if sum(source is not None for source in (corpus, data, prompts)) != 1:
         raise MTPCError("give exactly one of --corpus, --data and --prompts: the text that the target continues.")
+    check_folder(target)
     plan = EvaluationPlan(
         temperatures=tuple(temperatures),
         length=length,
@@ -140,7 +144,8 @@ def evaluate(
         trees=TreeSettings(tuple(tree or ()), tuple(borrow or ()), max_children),
         seed=seed,
     )
-    results = evaluate_folders(target, drafters, _prompts(corpus, data, prompts, target, count), plan)
+    on_terminal = Console(stderr=True)  # keeps the table alone on standard output
+    results = evaluate_folders(target, drafters, _prompts(corpus, data, prompts, target, count), plan, on_terminal)
     table = acceptance_table(results)
     if markdown:
         typer.echo(table.to_markdown())

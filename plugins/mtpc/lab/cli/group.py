@@ -55,5 +55,6 @@ def errors_as_sentences() -> Iterator[None]:
         sentence = f"{error.strerror}: {error.filename or 'a file'}"
     else:
         return
-    print(f"mtpc: {one_line(sentence).removesuffix('.')}.", file=sys.stderr)
+    sentence = one_line(sentence).removesuffix(".")
+    print(f"mtpc: {sentence}{'' if sentence.endswith('?') else '.'}", file=sys.stderr)
     raise typer.Exit(2)

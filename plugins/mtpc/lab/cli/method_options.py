@@ -10,7 +10,7 @@ import typer
 
 from mtpc.autoregressive.kinds import LAYER_TYPES
 from mtpc.lab.options.numbers import MOST_MINUTES, MOST_PROMPTS, MOST_WIDTH
-from mtpc.lab.options.paths import file_to_write, folder_to_write, model_folder, published_folder
+from mtpc.lab.options.paths import file_to_write, folder_to_write, model_folder, new_folder, published_folder
 
 Target = Annotated[
     Path,
@@ -26,7 +26,13 @@ ServedTarget = Annotated[
     Path, typer.Option(callback=model_folder, help="Target to serve: a folder or a Hugging Face id.")
 ]
 Data = Annotated[Path, typer.Option(help="Folder of conversations that `mtpc distill` wrote with the target.")]
-Out = Annotated[Path, typer.Option(callback=folder_to_write, help="Folder for the drafter checkpoint.")]
+Out = Annotated[
+    Path,
+    typer.Option(
+        callback=folder_to_write,
+        help="Folder for the drafter checkpoint: new or empty, except where --resume continues a training.",
+    ),
+]
 States = Annotated[
     Path | None,
     typer.Option(
@@ -44,7 +50,8 @@ Minutes = Annotated[
     typer.Option(
         min=0.01,
         max=MOST_MINUTES,
-        help="Finish training in this time, learning rate schedule included [default: train all updates].",
+        help="Finish training in this time, learning rate schedule included. The evaluation on held-out questions "
+        "takes additional time; --questions 0 skips it [default: train all updates].",
     ),
 ]
 Questions = Annotated[
@@ -61,8 +68,9 @@ Published = Annotated[
     ),
 ]
 Converted = Annotated[
-    Path, typer.Argument(metavar="DIR", callback=folder_to_write, help="Folder for the drafter checkpoint.")
+    Path, typer.Argument(metavar="DIR", callback=new_folder, help="New folder for the drafter checkpoint.")
 ]
+ConvertedOut = Annotated[Path, typer.Option(callback=new_folder, help="New folder for the drafter checkpoint.")]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,10 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from mtpc.errors import MTPCError
+
 NO_MODELS: Mapping[str, str] = {}
+OTHER_GROUP = {"mtpc.train": "mtpc.convert", "mtpc.convert": "mtpc.train"}
 
 
 def method_commands(group: str, models: Mapping[str, str] = NO_MODELS) -> type[TyperGroup]:
@@ -37,6 +40,14 @@ def method_commands(group: str, models: Mapping[str, str] = NO_MODELS) -> type[T
             summary = _summaries(group, models).get(cmd_name)
             return None if summary is None else _command(group, cmd_name, summary)
 
+        def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+            """Find the command, or name the one of the other group where only that has the method."""
+            name, other = args[0], OTHER_GROUP[group]
+            if name not in _entries(group) and name in _entries(other):
+                verb, instead = group.removeprefix("mtpc."), other.removeprefix("mtpc.")
+                raise MTPCError(f"There is no `mtpc {verb} {name}`: use `mtpc {instead} {name}`.")
+            return super().resolve_command(ctx, args)
+
     return MethodCommands
 
 
@@ -55,6 +66,6 @@ def _summaries(group: str, models: Mapping[str, str]) -> dict[str, str]:
 
 @cache
 def _command(group: str, name: str, summary: str) -> Any:
-    app = typer.Typer(rich_markup_mode="markdown")
+    app = typer.Typer(rich_markup_mode="markdown", add_completion=False)
     app.command(name, short_help=summary)(_entries(group)[name].load())
     return typer.main.get_command(app)

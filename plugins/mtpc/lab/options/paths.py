@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mtpc.files.hub import CONFIG, FILES, is_hub_id, local_folder
-from mtpc.lab.output_paths import try_file, try_folder
+from mtpc.lab.output_paths import check_new_folder, try_file, try_folder
 
 
 def folder_to_write(path: Path | None) -> Path | None:
@@ -23,6 +23,24 @@ def folder_to_write(path: Path | None) -> Path | None:
     """
     if path is not None:
         try_folder(path)
+    return path
+
+
+def new_folder(path: Path | None) -> Path | None:
+    """Check that an output folder is new or empty and can be written, see `mtpc.lab.output_paths`.
+
+    Args:
+        path: The option's value; None where it was not given.
+
+    Returns:
+        The same value.
+
+    Raises:
+        MTPCError: The folder holds something, or cannot be created or written into.
+    """
+    folder_to_write(path)
+    if path is not None:
+        check_new_folder(path)
     return path
 
 

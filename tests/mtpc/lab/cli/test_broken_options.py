@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from mtpc.lab.cli.main import app
 from mtpc.lab.options.names import NameList, address
 from mtpc.lab.options.numbers import Bounds, NumberList
-from mtpc.lab.options.paths import file_to_write, folder_to_write
+from mtpc.lab.options.paths import file_to_write, folder_to_write, new_folder
 from tests.mtpc.lab.cli.options import Option, files_of, least_line, options
 
 ALL = options()
@@ -52,7 +52,7 @@ def broken(option: Option) -> Iterator[str]:
         yield from ("", "another", get_args(option.kind)[0].upper())
     elif info.callback is address:
         yield from ("", "x", "http://", "ftp://127.0.0.1", "http://127.0.0.1:99999", "file:///etc/passwd")
-    elif info.callback is folder_to_write:
+    elif info.callback in (folder_to_write, new_folder):
         yield from ("file", "file/below", "file/far/below", f"folder/{LONG}", "loop", "/proc/nothing")
     elif info.callback is file_to_write:
         yield from ("folder", "file/below", "file/far/below", f"new/{LONG}", "loop", "/proc/nothing")
@@ -97,7 +97,7 @@ def test_what_an_option_may_not_be(words: tuple[str, ...], here: Path, subtests:
     for option, value in (case for case in CASES if case[0].words == words):
         with subtests.test(f"{option} {value[:40]}"):
             sentence = refused(*least_line(words, option), *option.given(value))
-            if option.name and option.info.callback not in (folder_to_write, file_to_write):
+            if option.name and option.info.callback not in (folder_to_write, new_folder, file_to_write):
                 assert f"'{option.name}'" in sentence
             elif option.name:
                 assert "cannot be written" in sentence
@@ -129,7 +129,8 @@ def test_drafters_whose_names_cannot_be_folders(here: Path) -> None:
 
 
 def test_an_output_that_is_tried_is_as_before(here: Path) -> None:
-    for path, attempt in (("new/far/folder", folder_to_write), ("new/file", file_to_write), ("file", file_to_write)):
+    attempts = [("new/far/folder", folder_to_write), ("new/folder", new_folder), ("new/file", file_to_write)]
+    for path, attempt in (*attempts, ("file", file_to_write)):
         before = files_of(here)
         assert attempt(Path(path)) == Path(path)
         assert files_of(here) == before

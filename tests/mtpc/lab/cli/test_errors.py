@@ -33,13 +33,18 @@ def run(*arguments: str) -> Result:
         (["train", "mtpc", "--target", "a", "--epochs", "2"], "--epochs has no effect without --data"),
         (["evaluate", "a", "--target", "b"], "one of --corpus, --data and --prompts"),
         (["evaluate", "a", "--target", "b", "--corpus", "c", "--data", "d"], "one of --corpus, --data and --prompts"),
-        (["evaluate", "a", "--target", "b", "--corpus", "nowhere"], "nowhere is not a corpus folder"),
-        (["evaluate", "a", "--target", "b", "--data", "nowhere"], "nowhere holds no conversations"),
-        (["evaluate", "a", "--target", "b", "--prompts", "nowhere"], "the prompts nowhere cannot be read"),
+        (["evaluate", "a", "--target", "t", "--corpus", "nowhere"], "nowhere is not a corpus folder"),
+        (["evaluate", "a", "--target", "t", "--data", "nowhere"], "nowhere holds no conversations"),
+        (["evaluate", "a", "--target", "t", "--prompts", "nowhere"], "the prompts nowhere cannot be read"),
         (["evaluate", "a", "--target", "b", "--tree", "7,x"], "'--tree': 'x' is not a whole number from 1 to 4096."),
         (["evaluate", "a", "--target", "b", "--temperatures", "x"], "'x' is not a number from 0.01 to 100.0 or 0."),
         (["evaluate", "a"], "Missing option '--target'."),
         (["nothing"], "No such command 'nothing'."),
+        (["inspct"], "No such command 'inspct'. Did you mean 'inspect'?\n"),
+        (["train", "medusa"], "There is no `mtpc train medusa`: use `mtpc convert medusa`.\n"),
+        (["train", "pair", "--help"], "There is no `mtpc train pair`: use `mtpc convert pair`.\n"),
+        (["convert", "copying"], "There is no `mtpc convert copying`: use `mtpc train copying`.\n"),
+        (["train", "medus"], "No such command 'medus'."),
         (["--nothing"], "No such option: --nothing."),
         (["convert", "fastmtp", "nowhere", "out"], "config.json is missing"),
         (["bench"], "--target or --drafter is missing"),
@@ -57,6 +62,8 @@ def test_one_sentence_and_exit_code_two(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("t").mkdir()
+    Path("t", "config.json").write_text("{}")
     result = run(*arguments)
     assert result.exit_code == 2
     assert message in result.stderr
@@ -157,6 +164,64 @@ def test_every_command_has_help(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
     assert len(result.output) > 200
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evaluate", "a", "--prompts", "nowhere"],
+        ["train", "mtpc", "--corpus", "nowhere"],
+        ["train", "bytecircuit", "--data", "nowhere", "--out", "out"],
+        ["train", "copying", "--out", "out"],
+        ["convert", "pair", "nowhere", "--out", "out"],
+        ["convert", "medusa", "nowhere", "--out", "out"],
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+def test_a_target_is_checked_first_and_alike(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("drafter").mkdir()
+    Path("drafter", "config.json").write_text('{"mtpc": {}}')
+    absent, drafter = (run(*command, "--target", name).stderr for name in ("nosuch", "drafter"))
+    assert absent == "mtpc: nosuch is not a model folder (no config.json).\n"
+    assert drafter == "mtpc: drafter is an MTPC drafter, but a target was expected.\n"
+
+
+def test_only_the_main_command_installs_completion() -> None:
+    assert "--install-completion" in run("--help").output
+    for command in (("train", "fastmtp"), ("convert", "pair"), ("train",), ("target", "smollm2")):
+        assert "-completion" not in run(*command, "--help").output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "copying", "--target", "nowhere"],
+        ["train", "fastmtp", "--target", "nowhere", "--data", "nowhere"],
+        ["train", "fastmtp", "--target", "nowhere", "--data", "nowhere", "--resume", "new.state"],
+        ["train", "gumiho", "--target", "nowhere", "--data", "nowhere"],
+        ["train", "bytecircuit", "--target", "nowhere", "--data", "nowhere"],
+        ["train", "mtpc", "--target", "nowhere"],
+        ["train", "mtpc", "--target", "nowhere", "--data", "nowhere", "--circuits", "ff", "--lora-layers", "1"],
+        ["convert", "medusa", "nowhere", "--target", "nowhere"],
+        ["convert", "pair", "nowhere", "--target", "nowhere"],
+    ],
+    ids=" ".join,
+)
+def test_no_model_is_overwritten(command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The output is checked before anything is read."""
+    monkeypatch.chdir(tmp_path)
+    names = {"gumiho": ["gumiho-ff"], "bytecircuit": ["bytecircuit-hmm"], "mtpc": ["mtpc-btree-n8", "mtpc-ff-n8-lora1"]}
+    folders = [Path("out", name) for name in names.get(command[1], [""])]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_text("mine")
+    result = run(*command, "--out", "out")
+    assert result.exit_code == 2
+    assert result.stderr in [f"mtpc: {each} already exists; name a folder that is new or empty.\n" for each in folders]
+    assert all([*folder.iterdir()] == [folder / "model.safetensors"] for folder in folders)
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,10 @@ from mtpc.files.target import Target
 from mtpc.lab.cli.evaluate import evaluate
 from mtpc.lab.cli.main import app
 from mtpc.lab.evaluation.evaluate import EvaluationPlan
+from mtpc.lab.evaluation.prompts import Prompts, corpus_prompts, heldout_questions
 from mtpc.lab.text.byte_tokenizer import save_byte_tokenizer
-from mtpc.lab.text.conversations import FILE
+from mtpc.lab.text.conversations import FILE, read_conversations
+from mtpc.lab.text.corpus import Corpus
 from mtpc.methods import draft_methods
 from mtpc.methods.drafter import load_drafter
 from tests.mtpc.lab.corpus_folder import make_corpus
@@ -71,6 +73,7 @@ def test_provenance_has_the_figures_that_evaluate_prints(
     options = {"mtpc": (*CIRCUITS, *SHORT, "--out", tmp_path), "fastmtp": (*FASTMTP, "--out", tmp_path / "layer")}
     trained = run("train", method, "--target", folders / "target", *source, *options[method])
     assert trained.exit_code == 0, trained.output
+    assert trained.stdout.index("written to") < trained.stdout.index("Expected acceptance length")  # saved before
     names = {"mtpc": ("mtpc-hmm-n3", "mtpc-ff-n3"), "fastmtp": ("layer",)}[method]
     count = {"mtpc": "3", "fastmtp": "2"}[method]
     scored = run(
@@ -78,9 +81,19 @@ def test_provenance_has_the_figures_that_evaluate_prints(
         "--length", "16", "--loop", "1", "--out", tmp_path / "r",
     )  # fmt: skip
     assert scored.exit_code == 0, scored.output
+    prompts = 3 * sum(map(len, scored_prompts(folders, source[0], int(count)).by_kind.values())) * len(names)
+    assert f"{prompts}/{prompts}" in trained.stdout  # temperatures, prompts and drafters
+    assert f"{prompts}/{prompts}" in scored.stderr
     results = json.loads((tmp_path / "r").read_text())["results"]
     assert results == {name: provenance_of(tmp_path / name)["heldout_acceptance"] for name in names}
     assert {"all T=1", "all T=0", "all T=1, real loop"} < set(results[names[0]])
+
+
+def scored_prompts(folders: Path, source: str, count: int) -> Prompts:
+    """Those that both commands read."""
+    if source == "--corpus":
+        return corpus_prompts(Corpus(folders / "corpus"), count)
+    return heldout_questions(list(read_conversations(folders / "data")), count)
 
 
 def test_one_training_compares_circuits_ranks_and_numbers_of_lora_layers(folders: Path, tmp_path: Path) -> None:
@@ -185,6 +198,8 @@ def test_a_corpus_of_bytes_is_for_a_target_of_bytes(folders: Path, tmp_path: Pat
     for result in (trained, scored):
         assert result.exit_code == 2
         assert f"{target} does not have bytes as tokens" in result.stderr
+    without = run("train", "mtpc", "--target", target, "--corpus", tmp_path / "nowhere", "--out", tmp_path)
+    assert "pass --data, a folder of conversations that `mtpc distill" in without.stderr
     save_byte_tokenizer(target)
     assert run("train", "mtpc", "--target", target, *given, *CIRCUITS, *SHORT[:-2], "--prompts", "0", "--out",
                tmp_path).exit_code == 0  # fmt: skip
@@ -194,6 +209,13 @@ def test_a_training_that_was_stopped_is_not_another(folders: Path, tmp_path: Pat
     given = ("--target", folders / "target", "--data", folders / "data", "--out", tmp_path / "out", *FASTMTP[:6])
     state = ("--questions", "0", "--resume", tmp_path / "state")
     assert run("train", "fastmtp", *given, *state).exit_code == 0
+    first = (tmp_path / "out" / "model.safetensors").read_bytes()
+    again = run("train", "fastmtp", *given, *state)  # has nothing left to do, and writes the same
+    assert again.exit_code == 0, again.output
+    for unknown in ((), ("--resume", tmp_path / "another")):
+        refused = run("train", "fastmtp", *given, "--questions", "0", *unknown)
+        assert refused.stderr == f"mtpc: {tmp_path / 'out'} already exists; name a folder that is new or empty.\n"
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == first
     other = run("train", "fastmtp", *given, *state, "--beta", "0.5")
     assert other.exit_code == 2
     assert "belongs to another training: its recipe.beta is 0.6, but this training has 0.5" in other.stderr

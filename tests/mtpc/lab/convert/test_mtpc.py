@@ -199,7 +199,7 @@ def test_the_commands(tmp_path: Path) -> None:
         "evidence of the circuit",
         "table",
         "benjamin/Llama3-2-3B-IT-Byte",
-        '"num_speculative_tokens":3',
+        '"num_speculative_tokens": 3',
         "--speculative-algorithm MTPC",
     ):
         assert piece in shown.output

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 from mtpc.errors import MTPCError
 from mtpc.files.target import Target
 from mtpc.lab.cli.main import app
+from mtpc.lab.convert.pair import convert_pair
 from mtpc.methods.drafter import load_drafter
 from mtpc.methods.pair import Pair, PairConfig
 from tests.support.random_models import make_target
@@ -133,6 +134,18 @@ WRONG_MODELS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
         "the target's tokenizer has 402 tokens, but the model only 9: resize its embedding.",
     ),
 }
+
+
+def test_no_model_is_overwritten(folders: Path, tmp_path: Path) -> None:
+    """Before anything is read, also by the function."""
+    out = shutil.copytree(folders / "same", tmp_path / "out")
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    for draft, target in (("draft", folders / "target"), ("nowhere", tmp_path / "nowhere")):
+        sentence = sentence_of(convert(folders / draft, target, out))
+        assert sentence == f"mtpc: {out} already exists; name a folder that is new or empty."
+    with pytest.raises(MTPCError, match="already exists"):
+        convert_pair(str(folders / "draft"), folders / "target", out, [1, 2])
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before
 
 
 def sentence_of(result: Result) -> str:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from mtpc.errors import MTPCError
 from mtpc.lab.cli.main import app
@@ -191,6 +191,37 @@ def test_the_tokenizer_comes_back_with_its_chat_template(
     assert loaded.eos_token == "<|im_end|>"
     special = {str(token): (token.special, token.normalized) for token in loaded.added_tokens_decoder.values()}
     assert special == dict.fromkeys(SPECIAL, (True, False))
+
+
+def test_a_target_that_is_there_is_kept_and_another_model_too(
+    gguf: ModuleType, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    path = write_gguf(gguf, tmp_path / "tiny.gguf", make_model(tokenizer.get_vocab_size(), tied=True), tokenizer)
+    out, drafter = tmp_path / "out", tmp_path / "drafter"
+    files = [out / "model.safetensors", out / "provenance.json", drafter / "config.json"]
+
+    def run(*more: object) -> Result:
+        return CliRunner().invoke(app, ["target", "smollm2", str(out), *map(str, more)])
+
+    made = run("--package", path)
+    assert (made.exit_code, made.stdout) == (0, f"written to {out}\n")
+    served = run("--package", path, "--drafter", drafter)
+    there, written, vllm, sglang = served.stdout.splitlines()
+    assert (there, written) == (f"{out} already holds this target", f"written to {drafter}")
+    assert vllm.startswith(f"vllm serve {out} --speculative-config '") and f'"model": "{drafter}"' in vllm
+    assert f"--speculative-draft-model-path {drafter}" in sglang
+    before = [(file.stat().st_mtime_ns, file.read_bytes()) for file in files]
+    again = run("--package", path, "--drafter", drafter)
+    assert again.exit_code == 0 and f"{drafter} already holds this drafter" in again.stdout
+    refused = f"mtpc: {out} already exists; name a folder that is new or empty.\n"
+    assert run("--package", path, "--dtype", "float32").stderr == refused
+    assert run().stderr == refused  # the package, which is not downloaded
+    (drafter / "vocabulary.json").write_text("{}")
+    changed = run("--package", path, "--drafter", drafter)
+    assert f"{drafter} already exists" in changed.stderr
+    assert [(file.stat().st_mtime_ns, file.read_bytes()) for file in files] == before
+    (out / "provenance.json").unlink()  # written last
+    assert run("--package", path).stderr == refused
 
 
 def test_rotate_halves_undoes_the_pairing() -> None:

@@ -65,12 +65,16 @@ def train(
     """
     from mtpc.circuits import allowed_rank
     from mtpc.files.config_model import validated
-    from mtpc.lab.cli.train_and_score import prepare_training, train_and_score
+    from mtpc.lab.cli.train_and_score import check_outputs, prepare_training, train_and_score
+    from mtpc.lab.targets.folder import check_folder
     from mtpc.lab.text.chat_template import load_tokenizer
     from mtpc.lab.training.recipes.byte_circuit_recipe import ByteCircuitRecipe
     from mtpc.methods.bytecircuit import ByteDrafterConfig
     from mtpc.vocabulary.token_bytes import token_bytes
 
+    folders = {f"bytecircuit-{circuit}": out / f"bytecircuit-{circuit}" for circuit in circuits}
+    check_outputs(folders.values(), resume)
+    check_folder(target)
     tokens = token_bytes(load_tokenizer(target))
     given = prepare_training(target, data, states, questions)
     configs = {
@@ -92,4 +96,4 @@ def train(
         for circuit in circuits
     }
     recipe = ByteCircuitRecipe(given.target, tokens, given.conversations, configs, settings, states=given.states)
-    train_and_score(recipe, lambda name: out / name, given.facts, given.prompts, resume, minutes)
+    train_and_score(recipe, folders.__getitem__, given.facts, given.prompts, resume, minutes)

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_PROMPTS, MOST_SEED, MOST_TOKENS, TEMPERATURE
-from mtpc.lab.options.paths import folder_to_write, model_folder
+from mtpc.lab.options.paths import model_folder, new_folder
 
 
 def train(
     target: Annotated[
         Path, typer.Option(callback=model_folder, help="Target of the drafter: a folder or a Hugging Face id.")
     ],
-    out: Annotated[Path, typer.Option(callback=folder_to_write, help="Folder for the drafter checkpoint.")],
+    out: Annotated[Path, typer.Option(callback=new_folder, help="New folder for the drafter checkpoint.")],
     prompts: Annotated[
         Path | None,
         typer.Option(

@@ -46,10 +46,11 @@ def train(
     mtpc train fastmtp --target runs/smollm2 --data runs/data --out runs/fastmtp
     ```
     """
-    from mtpc.lab.cli.train_and_score import prepare_training, train_and_score
+    from mtpc.lab.cli.train_and_score import check_outputs, prepare_training, train_and_score
     from mtpc.lab.training.recipes.fastmtp_recipe import FastMTPRecipe
     from mtpc.methods.drafter import load_drafter
 
+    check_outputs([out], resume)
     given = prepare_training(target, data, states, questions)
     first = None if start is None else load_drafter(start, given.target.facts)
     recipe = FastMTPRecipe(given.target, given.conversations, settings, start=first, states=given.states)

@@ -71,10 +71,12 @@ def train(
     ```
     """
     from mtpc.circuits import allowed_rank
-    from mtpc.lab.cli.train_and_score import prepare_training, train_and_score
+    from mtpc.lab.cli.train_and_score import check_outputs, prepare_training, train_and_score
     from mtpc.lab.training.recipes.gumiho_recipe import GumihoRecipe, config_for
     from mtpc.methods.drafter import load_drafter
 
+    folders = {f"gumiho-{circuit}": out / f"gumiho-{circuit}" for circuit in circuits}
+    check_outputs(folders.values(), resume)
     given = prepare_training(target, data, states, questions)
     autoregressive = {"num_hidden_layers": layers, "normed": normed, "steps": settings.steps}
     heads = {"positions": settings.positions, "blocks": blocks}
@@ -86,7 +88,7 @@ def train(
         configs[f"gumiho-{circuit}"] = config_for(given.target.model.config, parallel, **autoregressive)
     first = None if start is None else load_drafter(start, given.target.facts)
     recipe = GumihoRecipe(given.target, given.conversations, configs, settings, start=first, states=given.states)
-    train_and_score(recipe, lambda name: out / name, given.facts, given.prompts, resume, minutes)
+    train_and_score(recipe, folders.__getitem__, given.facts, given.prompts, resume, minutes)
 
 
 def convert(

@@ -10,7 +10,7 @@ from mtpc.lab.cli import method_options as options
 def convert(
     source: options.Published,
     target: options.ServedTarget,
-    out: options.Out,
+    out: options.ConvertedOut,
 ) -> None:
     """Convert published Medusa heads (FasterDecoding/medusa-*), in Medusa's own layout or in that of vLLM 0.32.
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from mtpc.errors import MTPCError
 from mtpc.lab.cli import method_options as options
 from mtpc.lab.options.names import NameList, file_name
 from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_PROMPTS, Bounds, NumberList
@@ -146,9 +147,8 @@ def train(
     ```
     """
     from mtpc.autoregressive.lora import lora_of
-    from mtpc.circuits import allowed_rank
     from mtpc.files.config_model import validated
-    from mtpc.lab.cli.train_and_score import load_frozen_target, prepare_training, train_and_score
+    from mtpc.lab.cli.train_and_score import check_outputs, load_frozen_target, prepare_training, train_and_score
     from mtpc.lab.evaluation.prompts import Prompts, corpus_prompts
     from mtpc.lab.text.corpus import Corpus
     from mtpc.lab.training.recipe import DrafterRecipe
@@ -158,13 +158,14 @@ def train(
     from mtpc.methods.mtpc import MTPCConfig
 
     given = None
+    refuse_options(invocation, *((ON_CONVERSATIONS, "without --data") if data is None else (ON_CORPUS, "with --data")))
+    drafters = named_drafters(prefix, circuits, windows, rank, lora_layers)
+    check_outputs((out / name for name in drafters), resume)
     if data is None:
-        refuse_options(invocation, ON_CONVERSATIONS, "without --data")
+        check_byte_level(target)
         text = Corpus(corpus)
-        text.check_target(target)
         frozen = load_frozen_target(target)
     else:
-        refuse_options(invocation, ON_CORPUS, "with --data")
         given = prepare_training(target, data, states, questions)
         frozen = given.target
     shared = {
@@ -175,12 +176,8 @@ def train(
         "token_input": data is not None if token_input is None else token_input,
     }
     configs = {}
-    for circuit, window, components, layers in itertools.product(circuits, windows, rank, lora_layers):
+    for name, (circuit, window, components, layers) in drafters.items():
         kind, bias = ("ff", markov_rank) if circuit == MARKOV else (circuit, 0)
-        components = allowed_rank(kind, components)
-        name = f"{prefix}-{circuit}-n{window}"
-        name += f"-r{components}" if len(rank) > 1 and kind != "ff" else ""
-        name += f"-lora{layers}" if layers else ""
         lora = lora_of(frozen.model.config, layers, lora_rank) if layers else None
         own = {"circuit": kind, "window": window, "rank": components, "markov_rank": bias, "lora": lora}
         where = f"the drafter of --circuits {circuit} and --windows {window}"
@@ -201,6 +198,43 @@ def train(
         )
         facts, heldout = given.facts, given.prompts
     train_and_score(recipe, lambda name: out / name, facts, heldout, resume, minutes)
+
+
+def named_drafters(
+    prefix: str, circuits: Sequence[str], windows: Sequence[int], ranks: Sequence[int], lora_layers: Sequence[int]
+) -> dict[str, tuple[str, int, int, int]]:
+    """Return circuit, window, rank and number of LoRA layers of each drafter to train, by the name of its folder."""
+    from mtpc.circuits import allowed_rank
+
+    drafters = {}
+    for circuit, window, rank, layers in itertools.product(circuits, windows, ranks, lora_layers):
+        kind = "ff" if circuit == MARKOV else circuit
+        rank = allowed_rank(kind, rank)
+        name = f"{prefix}-{circuit}-n{window}"
+        name += f"-r{rank}" if len(ranks) > 1 and kind != "ff" else ""
+        name += f"-lora{layers}" if layers else ""
+        drafters[name] = (circuit, window, rank, layers)
+    return drafters
+
+
+def check_byte_level(target: Path) -> None:
+    """Check that a training without --data has a target whose tokens are bytes; a folder without a tokenizer passes.
+
+    Raises:
+        MTPCError: The target has subword tokens, or as `mtpc.lab.targets.folder.check_folder`.
+    """
+    from mtpc.lab.targets.folder import check_folder
+    from mtpc.lab.text.chat_template import load_tokenizer
+    from mtpc.lab.text.corpus import PROBE
+
+    check_folder(target)
+    if not (target / "tokenizer_config.json").is_file():
+        return
+    if load_tokenizer(target)(PROBE, add_special_tokens=False).input_ids != list(PROBE.encode()):
+        raise MTPCError(
+            f"{target} does not have bytes as tokens: pass --data, a folder of conversations that "
+            f"`mtpc distill --target {target}` writes."
+        )
 
 
 def convert(

@@ -9,7 +9,7 @@ import typer
 
 from mtpc.lab.cli import method_options as options
 from mtpc.lab.options.numbers import MOST_DRAFTS
-from mtpc.lab.options.paths import folder_to_write
+from mtpc.lab.options.paths import new_folder
 
 
 def convert(
@@ -17,7 +17,7 @@ def convert(
         str, typer.Argument(help="Draft model: a folder, or a Hugging Face id as in owner/name@revision.")
     ],
     target: options.ServedTarget,
-    out: Annotated[Path, typer.Option(callback=folder_to_write, help="Folder for what the engine serves.")],
+    out: Annotated[Path, typer.Option(callback=new_folder, help="New folder for what the engine serves.")],
     method: Annotated[
         Literal["auto", "same", "tli", "slem", "slrs"],
         typer.Option(
@@ -56,10 +56,12 @@ def convert(
     """
     from mtpc.lab.convert.pair import convert_pair
     from mtpc.lab.servers.speculation import serve_commands
+    from mtpc.lab.targets.folder import check_folder
     from mtpc.lab.text.chat_template import load_tokenizer
     from mtpc.lab.text.count_vocabulary import sample_tokens
     from mtpc.lab.text.overlap import SAME
 
+    check_folder(target)
     tokenizer = load_tokenizer(target)
     ids = sample_tokens(text, tokenizer)
     converted = convert_pair(
