@@ -10,6 +10,8 @@ from typing import NamedTuple, Protocol
 from mtpc.lab.servers.draft_times import read_draft_times
 from mtpc.metrics.draft_clock import WRITE_EVERY
 
+FEW = 3  # tokens that take a drafting call
+
 
 class Completed(NamedTuple):
     """Result of requests at a fixed concurrency.

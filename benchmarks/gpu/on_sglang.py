@@ -13,7 +13,7 @@ import sglang
 from sglang.srt.plugins import load_plugins
 from sglang.srt.server_args import prepare_server_args
 
-from benchmarks.gpu.completed import Completed, seconds_of_drafting
+from benchmarks.gpu.completed import FEW, Completed, seconds_of_drafting
 from mtpc.metrics.draft_clock import VARIABLE
 from tests.gpu.running import Run
 
@@ -43,7 +43,7 @@ class SGLang:
     ) -> Completed:
         """See `benchmarks.gpu.completed.Engine`."""
 
-        async def completed(count: int) -> list[dict[str, Any]]:
+        async def completed(prompts: list[list[int]], lengths: Sequence[int]) -> list[dict[str, Any]]:
             free = asyncio.Semaphore(concurrency)
 
             async def one(prompt: list[int], length: int) -> dict[str, Any]:
@@ -52,15 +52,15 @@ class SGLang:
                     answer = await self.engine.async_generate(input_ids=prompt, sampling_params=sampling)
                 return dict(answer["meta_info"])
 
-            return await asyncio.gather(*map(one, prompts[:count], lengths[:count]))
+            return await asyncio.gather(*map(one, prompts, lengths))
 
         run = self.engine.loop.run_until_complete
-        before = seconds_of_drafting(self.times, lambda: run(completed(1)))
+        before = seconds_of_drafting(self.times, lambda: run(completed(prompts[:1], [FEW])))
         started = time.perf_counter()
-        answers = run(completed(len(prompts)))
+        answers = run(completed(prompts, lengths))
         seconds = time.perf_counter() - started
         generated = sum(answer["completion_tokens"] for answer in answers)
         # The forward pass of the prompt samples the first token.
         steps = sum(1 + answer.get("spec_verify_ct", answer["completion_tokens"] - 1) for answer in answers)
-        drafting = seconds_of_drafting(self.times, lambda: run(completed(1))) - before
+        drafting = seconds_of_drafting(self.times, lambda: run(completed(prompts[:1], [FEW]))) - before
         return Completed(generated, steps, seconds, drafting)

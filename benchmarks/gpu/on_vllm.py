@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from prometheus_client import generate_latest
 from vllm import EngineArgs, LLMEngine, SamplingParams, TokensPrompt
 
-from benchmarks.gpu.completed import Completed, seconds_of_drafting
+from benchmarks.gpu.completed import FEW, Completed, seconds_of_drafting
 from mtpc.lab.servers.prometheus import parse, total
 from mtpc.metrics.draft_clock import VARIABLE
 from tests.gpu.running import BREAKABLE, PIECEWISE, Run
@@ -74,15 +74,15 @@ class VLLM:
     ) -> Completed:
         """See `benchmarks.gpu.completed.Engine`."""
 
-        def completed(count: int) -> dict[str, Any]:
+        def completed(prompts: list[list[int]], lengths: Sequence[int]) -> dict[str, Any]:
             body = {
-                "prompts": [{"prompt_token_ids": prompt} for prompt in prompts[:count]], "limits": lengths[:count],
+                "prompts": [{"prompt_token_ids": prompt} for prompt in prompts], "limits": lengths,
                 "concurrency": concurrency, "temperature": temperature, "ignore_eos": True,
             }  # fmt: skip
             return complete(self.engine, body)
 
-        before = seconds_of_drafting(self.times, lambda: completed(1))
-        done = completed(len(prompts))
+        before = seconds_of_drafting(self.times, lambda: completed(prompts[:1], [FEW]))
+        done = completed(prompts, lengths)
         generated, steps = (sum(one[key] for one in done["completions"]) for key in ("tokens", "steps"))
-        drafting = seconds_of_drafting(self.times, lambda: completed(1)) - before
+        drafting = seconds_of_drafting(self.times, lambda: completed(prompts[:1], [FEW])) - before
         return Completed(generated, steps, done["seconds"], drafting)

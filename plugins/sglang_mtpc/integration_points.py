@@ -501,6 +501,10 @@ TABLE = (
         "called", "changes the draft length in SGLang's configuration",
     ),
     IntegrationPoint(
+        ADAPTED, f"{_SRT}.runtime_context", "_ConfigBag.override", "self",
+        "called", "changes it while the runtime state of a draft length is built",
+    ),
+    IntegrationPoint(
         RAY, RAY_ENGINE, "_create_scheduler_actor", "* server_args",
         "hooked", "makes the actor of a scheduler load plugins",
     ),

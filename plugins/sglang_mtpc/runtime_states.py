@@ -6,14 +6,12 @@ a runtime state: attention backends and, on a GPU, CUDA graphs that verify draft
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from sglang.srt.model_executor.cuda_graph_config import Backend, Phase, check_cuda_graph_backend
 from sglang.srt.model_executor.runner import DecodeCudaGraphRunner
-from sglang.srt.runtime_context import get_context, get_exec, get_spec
+from sglang.srt.runtime_context import get_context, get_spec
 from sglang.srt.speculative.adaptive_runtime_state import AdaptiveController, SpecRuntimeState
 from sglang.srt.speculative.adaptive_spec_params import AdaptiveSpeculativeParams
 from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
@@ -81,8 +79,7 @@ class TargetStates:
         """Build the states of all lengths; the target must have its attention backend and CUDA graphs."""
         steps = self.speculative_num_steps
         self.controller.register(shared_state(self.target, steps, steps + 1))
-        disabled = check_cuda_graph_backend(Phase.DECODE, Backend.DISABLED)
-        self.controller.init_states(cuda_graph_bs=None if disabled else get_exec().graph.cuda_graph_bs_decode)
+        self.controller.init_states()  # captures all batch sizes for each length, as with SGLang's own drafters
 
     def activate(self, requests: int) -> None:
         """Enter the state of a batch with this number of requests."""
@@ -96,20 +93,21 @@ class TargetStates:
         self, speculative_num_steps: int, speculative_num_draft_tokens: int, cuda_graph_bs: list[int] | None = None
     ) -> SpecRuntimeState:
         """Build a state, see SGLang's ``AdaptiveSpecWorker``."""
-        target, sizes = self.target, (speculative_num_steps, speculative_num_draft_tokens)
-        state = shared_state(target, *sizes)
+        target = self.target
+        sizes = {
+            "speculative_num_steps": speculative_num_steps,
+            "speculative_num_draft_tokens": speculative_num_draft_tokens,
+        }
+        state = shared_state(target, *sizes.values())
         if torch.device(target.device).type == "cpu":
             return state
-        with _configured(*sizes, cuda_graph_bs):
+        with get_spec().override(**sizes):
             makes_workspaces = target.init_new_workspace
             state.target_attn_backend = target._get_attention_backend(init_new_workspace=True)
             target.init_new_workspace, state.target_graph_runner = makes_workspaces, None
-            if cuda_graph_bs:
+            if not check_cuda_graph_backend(Phase.DECODE, Backend.DISABLED):
                 state.target_graph_runner = DecodeCudaGraphRunner(
-                    target,
-                    attn_backend=state.target_attn_backend,
-                    speculative_num_steps=speculative_num_steps,
-                    speculative_num_draft_tokens=speculative_num_draft_tokens,
+                    target, attn_backend=state.target_attn_backend, **sizes
                 )
         return state
 
@@ -123,26 +121,3 @@ class TargetStates:
             speculative_num_steps=state.speculative_num_steps,
             speculative_num_draft_tokens=state.speculative_num_draft_tokens,
         )
-
-
-@contextmanager
-def _configured(steps: int, tokens: int, sizes: list[int] | None) -> Iterator[None]:
-    """Let SGLang's configuration have these numbers while a state is built.
-
-    Args:
-        steps: Draft tokens.
-        tokens: Verified tokens of each request.
-        sizes: Batch sizes to capture; None or empty: nothing is captured.
-    """
-    spec, graph = get_spec(), get_exec().graph
-    before = {
-        "speculative_num_steps": spec.speculative_num_steps,
-        "speculative_num_draft_tokens": spec.speculative_num_draft_tokens,
-        "cuda_graph_bs_decode": graph.cuda_graph_bs_decode,
-    }
-    within = {"speculative_num_steps": steps, "speculative_num_draft_tokens": tokens}
-    get_context().override(PACKAGE, **within, cuda_graph_bs_decode=sizes or graph.cuda_graph_bs_decode)
-    try:
-        yield
-    finally:
-        get_context().override(PACKAGE, **before)

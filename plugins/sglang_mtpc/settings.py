@@ -48,6 +48,7 @@ FIXED = {
     "enable_watermark": False,
     "pp_size": 1,
 }
+FIXED_FOR_ADAPTIVE = {"enable_two_batch_overlap": False}  # likewise, where SGLang adapts the draft length
 POSITIVE = ("tp_size", "max_running_requests")
 FIXED_FOR_TEXT = {"speculative_adaptive": False, "speculative_eagle_topk": 1}  # with a text part, likewise
 # Also allowed: drafters are never quantized, and draft chains unless the user asks for trees.
@@ -116,7 +117,7 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> Draf
         ADAPTIVE_CONFIG: given.speculative_adaptive,
     }
     _check_fixed(given, _defaults(given, USED_SETTINGS | {key for key, is_used in used_if.items() if is_used}), method)
-    _check_fixed(settings, FIXED, method)
+    _check_fixed(settings, FIXED | (FIXED_FOR_ADAPTIVE if settings.speculative_adaptive else {}), method)
     if shape.children > 1:
         _check_tree(settings, drafter.parallel if drafter.split(shape.depth)[1] else None)
         _check_room(shape, config, vocabularies)

@@ -73,7 +73,8 @@ def read(token_map: str | None) -> TokenMap:
         MTPCError: It is no query, or a setting is unknown, repeated or wrong.
     """
     file, _, query = str(token_map or "").partition("?")
-    if not query and (settings := file.rsplit("/")[-1]).partition("=")[0] in keys_of(TokenMap):
+    key, equals, _ = (settings := file.rpartition("/")[2]).partition("=")
+    if not query and equals and key in keys_of(TokenMap):
         raise MTPCError(f"{NAME} is {token_map!r}, but settings follow a question mark: write '?{settings}'.")
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []

@@ -103,7 +103,7 @@ def draft_settings(additional: Any) -> VLLMDraftSettings:
 
 
 def check_section(additional: Any) -> None:
-    """Reject settings of this project outside of its section, where nothing would read them.
+    """Reject settings of this project where its section is missing: nothing would read them.
 
     Args:
         additional: vLLM's additional-config, see `draft_settings`.
@@ -111,12 +111,12 @@ def check_section(additional: Any) -> None:
     Raises:
         MTPCError: A key is one of the section's, or the section's name is misspelt.
     """
-    if not isinstance(additional, Mapping):
+    if not isinstance(additional, Mapping) or SECTION in additional:
         return
     for key in map(str, additional):
         if key in keys_of(VLLMDraftSettings):
             raise MTPCError(f"additional-config has {key!r} at its top: write it into the section {SECTION!r}.")
-        if key != SECTION and get_close_matches(key.lower(), [SECTION], cutoff=0.75):
+        if get_close_matches(key.lower(), [SECTION], cutoff=0.75):
             raise MTPCError(f"additional-config has no section {key!r}: write {SECTION!r}.")
 
 

@@ -208,7 +208,8 @@ def test_a_token_map_without_its_question_mark() -> None:
     for text in ("copy=true", "a/size=8", "copy=true&size=8"):
         with pytest.raises(MTPCError, match="settings follow a question mark: write"):
             read(text)
-    assert read("copied=1/words.json").vocabulary == "copied=1/words.json"
+    for file in ("copied=1/words.json", "a/vocabulary", "size=8/words.json"):
+        assert read(file).vocabulary == file
 
 
 def test_a_token_map_that_says_whether_drafts_are_copied() -> None:

@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +17,6 @@ import pytest
 from sglang_mtpc import runtime_states
 from sglang_mtpc.runtime_states import TargetStates
 
-SIZES = [1, 2, 4, 8]  # batch sizes of the target's CUDA graphs
 CANDIDATES = {"1": {"candidate_steps": [3]}, "3": {"candidate_steps": [1]}, "20": {"candidate_steps": [0]}}
 # SGLang's kernel in Triton's interpreter: without drafts it samples the target's distribution, and reads no other.
 NO_DRAFTS = """
@@ -34,36 +35,44 @@ assert not accepted.any() and torch.equal(index, places.int())
 """
 
 
-@pytest.fixture
-def configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
+class Configuration(SimpleNamespace):
     """SGLang's configuration, as the worker reads and changes it."""
+
+    @contextmanager
+    def override(self, **changed: Any) -> Iterator[None]:
+        """For a while."""
+        before = dict(vars(self))
+        vars(self).update(changed)
+        try:
+            yield
+        finally:
+            vars(self).update(before)
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """Draft tokens and verified tokens."""
+        return self.speculative_num_steps, self.speculative_num_draft_tokens
+
+
+@pytest.fixture
+def configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Configuration:
     file = tmp_path / "steps.json"
     file.write_text(json.dumps(CANDIDATES))
-    values = SimpleNamespace(
-        speculative_num_steps=3,
-        speculative_num_draft_tokens=4,
-        speculative_adaptive_config=str(file),
-        cuda_graph_bs_decode=SIZES,
+    values = Configuration(
+        speculative_num_steps=3, speculative_num_draft_tokens=4, speculative_adaptive_config=str(file)
     )
-    context = SimpleNamespace(override=lambda source, **changed: values.__dict__.update(changed))
+    context = SimpleNamespace(override=lambda source, **changed: vars(values).update(changed))
     monkeypatch.setattr(runtime_states, "get_context", lambda: context)
     monkeypatch.setattr(runtime_states, "get_spec", lambda: values)
-    monkeypatch.setattr(runtime_states, "get_exec", lambda: SimpleNamespace(graph=values))
-    monkeypatch.setattr(runtime_states, "check_cuda_graph_backend", lambda *_: False)
     return values
 
 
-def numbers(configuration: SimpleNamespace) -> tuple[int, int, list[int]]:
-    """Draft tokens, verified tokens and captured batch sizes."""
-    steps, tokens = configuration.speculative_num_steps, configuration.speculative_num_draft_tokens
-    return steps, tokens, configuration.cuda_graph_bs_decode
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize(("device", "captures"), [("cpu", True), ("cuda", True), ("cuda", False)])
 def test_every_length_has_a_backend_and_graphs_of_its_own_on_a_gpu(
-    configuration: SimpleNamespace, device: str, monkeypatch: pytest.MonkeyPatch
+    configuration: Configuration, device: str, captures: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built: list[tuple[int, int, list[int]]] = []
+    built = list[tuple[int, int]]()
+    monkeypatch.setattr(runtime_states, "check_cuda_graph_backend", lambda *_: not captures)
 
     def backend(init_new_workspace: bool) -> str:
         assert init_new_workspace
@@ -72,8 +81,8 @@ def test_every_length_has_a_backend_and_graphs_of_its_own_on_a_gpu(
 
     def graphs(captured: Any, attn_backend: str, **sizes: int) -> str:
         assert captured is target
-        assert tuple(sizes.values()) == numbers(configuration)[:2]
-        built.append(numbers(configuration))
+        assert tuple(sizes.values()) == configuration.numbers
+        built.append(configuration.numbers)
         return f"graphs with the {attn_backend}"
 
     target: Any = SimpleNamespace(device=device, attn_backend="backend", decode_cuda_graph_runner="graphs")
@@ -81,19 +90,17 @@ def test_every_length_has_a_backend_and_graphs_of_its_own_on_a_gpu(
     monkeypatch.setattr(runtime_states, "DecodeCudaGraphRunner", graphs)
     states = TargetStates(target)
     states.prepare()
-    assert numbers(configuration) == (3, 4, SIZES)
+    assert configuration.numbers == (3, 4)
     assert not target.init_new_workspace
-    # Three or more requests draft one token; a batch is routed as its graph's size. No graph serves 20 requests.
-    assert built == ([] if device == "cpu" else [(1, 2, [4, 8])])
-    for requests, steps in ((1, 3), (3, 1), (40, 0), (2, 3)):
+    assert built == ([(0, 1), (1, 2)] if device == "cuda" and captures else [])
+    for requests, steps in ((1, 3), (3, 1), (19, 1), (20, 0), (2, 3)):
         states.activate(requests)
         assert states.speculative_num_steps == steps
-        assert numbers(configuration) == (steps, steps + 1, SIZES)
+        assert configuration.numbers == (steps, steps + 1)
         own = device == "cuda" and steps != 3
         assert target.attn_backend == (f"backend of {steps}" if own else "backend")
-        assert target.decode_cuda_graph_runner == (
-            "graphs" if not own else f"graphs with the backend of {steps}" if steps else None
-        )
+        captured = f"graphs with the backend of {steps}" if captures else None
+        assert target.decode_cuda_graph_runner == (captured if own else "graphs")
 
 
 def test_sglangs_kernel_samples_the_target_where_nothing_is_drafted() -> None:

@@ -36,6 +36,10 @@ SGLANG_SETTINGS: dict[str, tuple[tuple[str, ...], str]] = {
         ("--speculative-adaptive", "--speculative-adaptive-config", "gone.json"),
         "--speculative-adaptive-config is gone.json, which cannot be used",
     ),
+    "adaptive, two batches": (
+        ("--speculative-adaptive", "--enable-two-batch-overlap"),
+        "--enable-two-batch-overlap is True",
+    ),
     "not adaptive": (("--speculative-adaptive-config", "a.json"), "--speculative-adaptive-config is 'a.json'"),
     "a token map": (("--speculative-token-map", "map.pt"), "--speculative-token-map is 'map.pt'"),
     "a draft window": (("--speculative-draft-window-size", "64"), "must be left out"),

@@ -93,6 +93,7 @@ def test_other_settings_are_none_of_our_business() -> None:
         def compute_hash(self) -> str:
             return ""
 
+    check_section({"mtpc": {}, "mtp": 1, "size": 2})  # keys of another plugin
     for additional in (None, {}, {"gdn_prefill_backend": [1]}, Other()):
         check_section(additional)
         assert draft_settings(additional) == VLLMDraftSettings()
@@ -113,7 +114,7 @@ def test_paths_that_are_no_file(target: Path, fastmtp: Path, path: str) -> None:
     ("additional", "sentence"),
     [
         ({"copy": True}, "additional-config has 'copy' at its top: write it into the section 'mtpc'"),
-        ({"mtpc": {}, "size": 20}, "additional-config has 'size' at its top"),
+        ({"size": 20}, "additional-config has 'size' at its top"),
         ({"mtcp": {"copy": True}}, "additional-config has no section 'mtcp': write 'mtpc'"),
         ({"MTPC": {"copy": True}}, "additional-config has no section 'MTPC'"),
     ],

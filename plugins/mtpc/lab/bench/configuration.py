@@ -184,11 +184,27 @@ def check_writable(file: Path, force: bool) -> None:
     """
     if file.suffix not in SUFFIXES:
         raise MTPCError(f"--out is {file}, but the engines read only files that end in .yaml or .yml.")
-    for each in (file, _steps_file(file)):
-        if each.exists() and not (force and each.is_file()):
-            raise MTPCError(
-                f"--out is {file}, but {each} exists already: give another path, or --force to replace a file."
-            )
+    _check_free(file, file, force)
+
+
+def check_steps_writable(file: Path, values: Mapping[str, Any], force: bool) -> None:
+    """Check that the file of SGLang's adaptive draft lengths can be written, if the settings have any.
+
+    Args:
+        file: The configuration.
+        values: Settings of `configuration`.
+        force: Whether an existing file may be replaced.
+
+    Raises:
+        MTPCError: The file exists or cannot be written.
+    """
+    if STEPS in values:
+        _check_free(file, _steps_file(file), force)
+
+
+def _check_free(out: Path, file: Path, force: bool) -> None:
+    if file.exists() and not (force and file.is_file()):
+        raise MTPCError(f"--out is {out}, but {file} exists already: give another path, or --force to replace a file.")
     try_file(file)
 
 

@@ -118,6 +118,7 @@ def plan(
     if out is not None and served is not None:
         served = served if engine is None else served._replace(engine=engine)
         settings = configuration.configuration(served, ranges, copying if copy else None)
+        configuration.check_steps_writable(out, settings, force)
         configuration.write(out, served.engine, settings, note)
         if not configuration.has_drafter(settings):
             terminal.print("No K gives a speedup: the configuration has no drafter.", highlight=False)

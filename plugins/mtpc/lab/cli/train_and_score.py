@@ -54,7 +54,7 @@ def check_outputs(folders: Iterable[Path], resume: Path | None) -> None:
 
     Args:
         folders: Folders of the checkpoints.
-        resume: State file. Where it exists, the training continues and replaces its own checkpoints.
+        resume: State file. Where it exists, a training continues, and folders that hold something are allowed.
 
     Raises:
         MTPCError: A folder cannot be written, or it is neither new nor empty and no training is continued.

@@ -127,7 +127,7 @@ def record_baseline(recording: Recording, url: str, add_task: AddTask = _no_prog
 
 
 def _check_drafts_nothing(baseline: Client, drafts: DraftCounters) -> None:
-    """Check that the baseline runs without a drafter, or raise `MTPCError`: otherwise the comparison proves nothing."""
+    """Check that the baseline runs without a drafter, or raise `MTPCError`: two drafters may err alike."""
     if drafts.draft_tokens:
         raise MTPCError(
             f"--baseline-url is {baseline.url}, which drafts as well: start the baseline without a drafter, or "

@@ -127,7 +127,11 @@ def test_sglangs_draft_length_on_a_gpu_is_the_fastest_of_each_batch_size(
     }
     assert json.loads(steps.read_text()) == {str(first): {"candidate_steps": [best]} for first, _, best in ranges}
     out.unlink()
-    assert "own.steps.json exists already" in plan(measured, "--engine", "sglang", "--out", out).output
+    assert (
+        "own.steps.json exists already" in plan(measured, "--engine", "sglang", "--out", out, "--max-batch", 64).output
+    )
+    assert not out.exists()
+    assert plan(measured, "--engine", "vllm", "--out", out).exit_code == 0  # which writes no such file
     assert plan(measured, "--engine", "sglang", "--out", out, "--force").exit_code == 0
     assert not {"speculative-token-map", "disable-overlap-schedule"} & set(written(out))
 
