@@ -126,7 +126,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "no mapping": ("a.json", edited(languages=[]), "at 'languages': it is []"),
     "no language": ("a.json", edited(languages={}), "at 'languages'"),
     "no tokens": ("a.json", entry(tokens=[], counts=[]), "at 'languages.en.tokens'"),
-    "no boolean": ("a.json", entry(ranked="no"), "at 'languages.en.ranked': it is 'no', but should be a valid boolean"),
+    "no boolean": ("a.json", entry(ranked="no"), "at 'languages.en.ranked': it is 'no', but should be true or false"),
     "fewer counts": ("a.json", entry(counts=[5]), "has 2 tokens, but 1 counts"),
     "a count in words": ("a.json", entry(counts=["5", "4"]), "at 'languages.en.counts.0': it is '5'"),
     "a count that is none": ("a.json", entry(counts=[float("nan"), 4]), "at 'languages.en.counts.0': it is nan"),
