@@ -32,6 +32,7 @@ NATIVE = "draft vocabularies or prompt lookup with SGLang's own drafters"
 NATIVE_COPYING = "prompt lookup with SGLang's own drafters"
 LONGER = "longer drafts of SGLang's own drafters by prompt lookup"
 ADAPTED = "--speculative-adaptive"
+STATES = "runtime states of draft lengths"
 KINDS = {kind: f"an autoregressive part with {kind} layers" for kind in get_args(LayerType)}
 REQUEST_TOKENS = "draft vocabularies by language, prompt lookup or a text part"
 STATE = "a state between the target's layers"
@@ -39,7 +40,7 @@ LENGTHS, TIMED = "adaptive draft length or prompt lookup, with an autoregressive
 RAY, RAY_ENGINE = "schedulers in Ray actors", "sglang.srt.ray.engine"
 NATIVE_GROUPS = {START, SAMPLING, WORKER, HEAD, NATIVE, REQUEST_TOKENS}
 NATIVE_COPYING_GROUPS = {STEP, NATIVE_COPYING}
-LONGER_GROUPS = {TIMED, LONGER}
+LONGER_GROUPS, ADAPTED_GROUPS = {TIMED, LONGER, STATES}, {ADAPTED, STATES}
 _SPEC, _SRT = "sglang.srt.speculative", "sglang.srt"
 _EAGLE, _LAYERS, _LOADER = f"{_SPEC}.eagle_worker_v2", f"{_SRT}.layers", f"{_SRT}.model_loader"
 TABLE = (
@@ -318,23 +319,23 @@ TABLE = (
         "hooked", "reserves memory for drafts that prompt lookup makes longer",
     ),
     IntegrationPoint(
-        LONGER, f"{_SPEC}.adaptive_runtime_state", "AdaptiveController.__init__", "self worker policy",
-        "called", "switches between the runtime states of both draft lengths",
+        STATES, f"{_SPEC}.adaptive_runtime_state", "AdaptiveController.__init__", "self worker policy",
+        "called", "switches between the runtime states of draft lengths",
     ),
     IntegrationPoint(
         LONGER, _EAGLE, "EAGLEWorkerV2.init_cuda_graphs", "self",
         "hooked", "builds a second runtime state for longer drafts",
     ),
     IntegrationPoint(
-        LONGER, _EAGLE, "EAGLEWorkerV2.build_adaptive_runtime_state",
+        STATES, _EAGLE, "EAGLEWorkerV2.build_adaptive_runtime_state",
         "self speculative_num_steps speculative_num_draft_tokens",
-        "hooked", "builds that state",
+        "hooked", "builds the runtime state of a draft length",
     ),
     IntegrationPoint(
-        LONGER, f"{_SPEC}.adaptive_runtime_state", "SpecRuntimeState.__init__",
+        STATES, f"{_SPEC}.adaptive_runtime_state", "SpecRuntimeState.__init__",
         "self speculative_num_steps speculative_num_draft_tokens draft_attn_backend cuda_graph_runner "
         "target_attn_backend target_graph_runner draft_extend_attn_backend cuda_graph_runner_for_draft_extend",
-        "called", "that state on a CPU, where nothing is captured",
+        "called", "that state on a CPU, where nothing is captured, and of a target without draft model",
     ),
     IntegrationPoint(
         LONGER, _EAGLE, "EAGLEWorkerV2.activate_step_by_batch", "self batch_size",

@@ -16,7 +16,7 @@ from sglang.srt.speculative.adaptive_runtime_state import AdaptiveController, Sp
 from sglang.srt.speculative.adaptive_spec_params import AdaptiveSpeculativeParams
 from sglang.srt.speculative.eagle_worker_v2 import EAGLEWorkerV2
 
-PACKAGE = "sglang_mtpc"  # names this plugin among those that change SGLang's configuration
+from sglang_mtpc.native_settings import PACKAGE
 
 
 def shared_state(target: Any, steps: int, tokens: int, draft: Any = None) -> SpecRuntimeState:

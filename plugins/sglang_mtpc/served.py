@@ -155,9 +155,8 @@ def announce(logits: DraftLogits | None, steps: int, text: TextDrafting | None =
     tree = [f"trees of {drafts.nodes} nodes"] * (drafts.children > 1)
     if text is None:
         from_what = f"drafting from all {drafter.vocab_size} tokens" if logits is None else logits.summary
-        by_sglang = "SGLang's adaptive draft length" if get_spec().speculative_adaptive else "fixed draft length"
-        lengths = "adaptive draft length" if adapts() else by_sglang
-        more = [*tree, *["prompt lookup"] * copies(), lengths]
+        kind = "adaptive" if adapts() else "SGLang's adaptive" if get_spec().speculative_adaptive else "fixed"
+        more = [*tree, *["prompt lookup"] * copies(), f"{kind} draft length"]
     else:
         from_what = "drafting from the request's text"
         more = [*text.facts, f"the text part takes {text.part.memory() / 1e6:,.1f} MB"]

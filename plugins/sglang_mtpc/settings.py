@@ -108,7 +108,7 @@ def check_settings(settings: Any, given: Any, target: Callable[[], Any]) -> Draf
         _check_sharding(settings, config.autoregressive, folder)
     reads_tokens = copied or method.reads_text
     used = integration_points.groups_used(config, settings.device, vocabularies is not None, reads_tokens, reads_head)
-    used |= {integration_points.ADAPTED} if settings.speculative_adaptive else set()
+    used |= integration_points.ADAPTED_GROUPS if settings.speculative_adaptive else set()
     for problem in integration_points.problems(used | integration_points.ray_groups(settings)):
         raise MTPCError(problem)
     used_if = {

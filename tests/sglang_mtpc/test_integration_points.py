@@ -72,6 +72,7 @@ USED = {  # of each group but the start's: the shapes of drafters that a line of
     integration_points.NATIVE_COPYING: (set(), set()),
     integration_points.LONGER: (set(), set()),
     integration_points.ADAPTED: (set(), set()),
+    integration_points.STATES: (set(), set()),
     **{kind: (set(), set()) for kind in integration_points.KINDS.values()},
     integration_points.KINDS["llama"]: ({"autoregressive", "both"}, {"autoregressive", "both"}),
     integration_points.STATE: (set(), set()),

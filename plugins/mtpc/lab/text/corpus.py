@@ -150,6 +150,19 @@ def build_corpus(folder: Path) -> list[StoredDocument]:
     return index
 
 
+def may_have_bytes(target: Path) -> bool:
+    """Return whether a target's tokens are bytes; true as well for a folder without a tokenizer.
+
+    Args:
+        target: Folder of the target.
+    """
+    from mtpc.lab.text.chat_template import load_tokenizer
+
+    if not (target / "tokenizer_config.json").is_file():
+        return True
+    return bool(load_tokenizer(target)(PROBE, add_special_tokens=False).input_ids == list(PROBE.encode()))
+
+
 class Corpus:
     """Corpus folder, opened for reading (memory-mapped).
 
@@ -189,11 +202,7 @@ class Corpus:
         Raises:
             MTPCError: The target has subword tokens.
         """
-        from mtpc.lab.text.chat_template import load_tokenizer
-
-        if not (target / "tokenizer_config.json").is_file():
-            return
-        if load_tokenizer(target)(PROBE, add_special_tokens=False).input_ids != list(PROBE.encode()):
+        if not may_have_bytes(target):
             raise MTPCError(
                 f"{target} does not have bytes as tokens, but {self.folder} holds bytes: use a byte-level target, or "
                 "conversations of this one (--data)."

@@ -224,13 +224,10 @@ def check_byte_level(target: Path) -> None:
         MTPCError: The target has subword tokens, or as `mtpc.lab.targets.folder.check_folder`.
     """
     from mtpc.lab.targets.folder import check_folder
-    from mtpc.lab.text.chat_template import load_tokenizer
-    from mtpc.lab.text.corpus import PROBE
+    from mtpc.lab.text.corpus import may_have_bytes
 
     check_folder(target)
-    if not (target / "tokenizer_config.json").is_file():
-        return
-    if load_tokenizer(target)(PROBE, add_special_tokens=False).input_ids != list(PROBE.encode()):
+    if not may_have_bytes(target):
         raise MTPCError(
             f"{target} does not have bytes as tokens: pass --data, a folder of conversations that "
             f"`mtpc distill --target {target}` writes."
