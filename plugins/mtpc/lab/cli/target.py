@@ -54,9 +54,11 @@ def byte_target(
     mtpc target bytes --layers 2 --hidden-size 128 --updates 50 --out runs/tiny
     ```
     """
+    from mtpc.lab.cli.train_and_score import check_outputs
     from mtpc.lab.text.corpus import Corpus
     from mtpc.lab.training.recipes.byte_target import train_byte_target
 
+    check_outputs([out], resume)
     train_byte_target(Corpus(corpus), out, config, resume, widen)
 
 

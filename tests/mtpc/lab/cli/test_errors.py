@@ -205,6 +205,8 @@ def test_only_the_main_command_installs_completion() -> None:
         ["train", "bytecircuit", "--target", "nowhere", "--data", "nowhere"],
         ["train", "mtpc", "--target", "nowhere"],
         ["train", "mtpc", "--target", "nowhere", "--data", "nowhere", "--circuits", "ff", "--lora-layers", "1"],
+        ["target", "bytes", "--corpus", "nowhere"],
+        ["target", "bytes", "--corpus", "nowhere", "--resume", "new.state"],
         ["convert", "medusa", "nowhere", "--target", "nowhere"],
         ["convert", "pair", "nowhere", "--target", "nowhere"],
     ],
