@@ -1,13 +1,20 @@
-r"""Tokens per decoding step and tokens/s of code edits, with and without predicted outputs.
+r"""Tokens per decoding step and tokens/s of outputs that resemble an earlier text, with and without predicted outputs.
 
     mtpc train copying --target runs/qwen05 --num-drafts 16 --out runs/copying
     python -m benchmarks.predicted_outputs --target runs/qwen05 --prompts HumanEval.jsonl --ngram 2-4:16 \
         --drafter lookup=runs/copying --out runs/predicted-outputs
+    python -m benchmarks.predicted_outputs --target runs/smollm2 --prompts spec_bench_even.jsonl --ngram 2-4:10 \
+        --drafter hybrid=weights/smollm2-fastmtp --drafts hybrid=10 --tenants \
+        '--drafter-arg=hybrid=--additional-config={"mtpc": {"copy": true, "store": 16384}}' --out runs/again
 
-Each edit asks the target to write a function of HumanEval again under another name.  The request's prediction is the
-unchanged function.  All servers run at once and complete the same edits in turn, at concurrency 1.  Each drafter
-completes every edit twice: without and with the prediction.  "correct edits" counts the outputs that contain the
-renamed function.
+With HumanEval's file, each request asks the target to write a function again under another name.  Its prediction is the
+unchanged function.  "correct" counts the outputs that contain the renamed function.
+
+With a file of user turns, each question is asked again with other instructions in the system prompt.  Its prediction
+is the target's output without them, which the prompt does not hold.  With --tenants, drafters also generate that
+output themselves, and may copy it in a request of the same tenant; this needs the setting ``store``.
+
+All servers run at once and complete the same requests in turn, at concurrency 1.
 """
 
 from __future__ import annotations
@@ -15,7 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,12 +43,14 @@ from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.server import Server, side_by_side
 from mtpc.lab.table import Table
 from mtpc.lab.text.chat_template import ChatTemplate
-from mtpc.lab.text.prompts import Prompt
+from mtpc.lab.text.prompts import Prompt, read_user_turns
 from mtpc.prompt_lookup.prediction import PREDICTION
+from vllm_mtpc.additional_config import TENANT
 
 PARAMETERS = {"vllm": "vllm_xargs", "sglang": "custom_params"}  # request fields for predictions, by engine
 CHARACTERS = range(300, 1500)  # lengths of the functions that are used
-PREDICTED = ", with prediction"
+INSTRUCTIONS = "You are a helpful and friendly assistant."  # system prompt of the questions that are asked again
+PREDICTED, STORED = ", with prediction", ", with the tenant's earlier output"
 
 
 class Problem(BaseModel):
@@ -64,6 +73,20 @@ class Edit(NamedTuple):
     request: str
     before: str
     after: str
+
+
+class Task(NamedTuple):
+    """A request whose output resembles an earlier text.
+
+    Attributes:
+        prompt: Tokens of its prompt.
+        earlier: Text that its output resembles, or the prompt to whose output that applies.
+        correct: Part of every correct output; None: unknown.
+    """
+
+    prompt: list[int]
+    earlier: str | list[int]
+    correct: str | None = None
 
 
 @dataclass(frozen=True)
@@ -110,44 +133,70 @@ def _edit(problem: Problem) -> Edit | None:
     return Edit(request, code, code.replace(name, other))
 
 
-def ask(given: argparse.Namespace, edits: Sequence[Edit]) -> dict[str, list[Measurement]]:
-    """Start all servers, and return their outputs by name; those of drafters without and with predictions."""
-    engine, template = find_engine(given.engine), ChatTemplate(given.target)
+def read_tasks(file: Path, target: Path, count: int) -> list[Task]:
+    """Make ``count`` tasks: edits of HumanEval's functions, or questions that are asked again.
+
+    Raises:
+        MTPCError: As `read_edits` and `mtpc.lab.text.prompts.read_user_turns`, or there are fewer questions.
+    """
+    template = ChatTemplate(target)
+    turns = read_user_turns(file)
+    if not turns:
+        edits = read_edits(file, count)
+        return [Task(template.question(edit.request), edit.before, edit.after) for edit in edits]
+    if len(turns) < count:
+        raise MTPCError(f"--count is {count}, but {file} has {len(turns)} questions.")
+    users = [turns[number * len(turns) // count] for number in range(count)]
+    return [Task(template.question(user, INSTRUCTIONS), template.question(user)) for user in users]
+
+
+def ask(given: argparse.Namespace, tasks: Sequence[Task]) -> dict[str, list[Measurement]]:
+    """Start all servers, and return their outputs by name; those of drafters in each of the ways that are compared."""
+    engine = find_engine(given.engine)
     must_be_installed(engine)
-    prompts: list[Prompt] = [template.question(edit.request) for edit in edits]
+    prompts = [prompt for task in tasks for prompt in (task.prompt, task.earlier) if not isinstance(prompt, str)]
     measured = list(contestants(given, engine, max(map(len, prompts))))
     settings = {one.name: engine.as_released(one.settings, one.temperatures) for one in measured}
     drafters = {one.name for one in measured if one.settings.drafter is not None}
     found: dict[str, list[Measurement]] = {}
-    plain = PredictedParams(given.max_tokens, 0.0, ignore_eos=False)
 
-    def ways(name: str, edit: Edit) -> Iterator[tuple[str, PredictedParams]]:
-        yield name, plain
-        if name in drafters:
-            parameters = (PARAMETERS[engine.name], {PREDICTION: edit.before})
-            yield name + PREDICTED, PredictedParams(given.max_tokens, 0.0, ignore_eos=False, fields=(parameters,))
+    def output(server: Server, prompt: Prompt, **parameters: str) -> Measurement:
+        fields = ((PARAMETERS[engine.name], parameters),) if parameters else ()
+        sampling = PredictedParams(given.max_tokens, 0.0, ignore_eos=False, fields=fields)
+        return measure(engine, server, server.model(), [prompt], sampling, 1)
 
-    def turn(server: Server, name: str, edit: Edit, prompt: Prompt) -> None:
-        for title, sampling in ways(name, edit):
-            found.setdefault(title, []).append(measure(engine, server, server.model(), [prompt], sampling, 1))
+    def turn(server: Server, name: str, task: Task, prediction: str, tenant: str) -> None:
+        found.setdefault(name, []).append(output(server, task.prompt))
+        if name not in drafters:
+            return
+        found.setdefault(name + PREDICTED, []).append(output(server, task.prompt, **{PREDICTION: prediction}))
+        if given.tenants and not isinstance(task.earlier, str):
+            output(server, task.earlier, **{TENANT: tenant})
+            output(server, task.prompt[:1])  # an output is stored in the step after its last one
+            found.setdefault(name + STORED, []).append(output(server, task.prompt, **{TENANT: tenant}))
 
     with side_by_side(engine, settings, given.out) as servers:
-        for number, (edit, prompt) in enumerate(zip(edits, prompts, strict=True)):
+        plain = servers[measured[0].name]
+        for number, task in enumerate(tasks):
+            earlier = task.earlier if isinstance(task.earlier, str) else output(plain, task.earlier).texts[0]
             for name, server in in_order(servers, number).items():
-                turn(server, name, edit, prompt)
-    titles = [title for one in measured for title, _ in ways(one.name, edits[0])]
-    return {title: found[title] for title in titles}
+                turn(server, name, task, earlier, f"question {number}")
+    titles = [one.name + way for one in measured for way in ("", PREDICTED, STORED)]
+    return {title: found[title] for title in titles if title in found}
 
 
-def table(found: dict[str, list[Measurement]], edits: Sequence[Edit]) -> Table:
-    """Return a table with one row for each drafter."""
+def table(found: dict[str, list[Measurement]], tasks: Sequence[Task]) -> Table:
+    """Return a table with one row for each drafter and way."""
     plain, rows = rate(next(iter(found.values()))), []
+    edits = all(task.correct is not None for task in tasks)
     for name, each in found.items():
-        right = sum(edit.after in one.texts[0] for edit, one in zip(edits, each, strict=True))
-        cells = (f"{tokens_per_step(each):.2f}", f"{rate(each):.1f}", f"{rate(each) / plain:.2f}x", str(right))
+        cells = [f"{tokens_per_step(each):.2f}", f"{rate(each):.1f}", f"{rate(each) / plain:.2f}x"]
+        if edits:
+            cells.append(str(sum((task.correct or "") in one.texts[0] for task, one in zip(tasks, each, strict=True))))
         rows.append([name, str(sum(one.tokens for one in each)), *cells])
-    columns = ["drafter", "tokens", "tokens per step", "tokens/s", "speedup", "correct edits"]
-    return Table(f"{len(edits)} code edits, greedy, concurrency 1", columns, rows)
+    columns = ["drafter", "tokens", "tokens per step", "tokens/s", "speedup", *(["correct"] if edits else [])]
+    what = "code edits" if edits else "questions asked again"
+    return Table(f"{len(tasks)} {what}, greedy, concurrency 1", columns, rows)
 
 
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -155,8 +204,11 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_arguments(parser)
     add = parser.add_argument
-    add("--prompts", type=Path, required=True, help="HumanEval's file, HumanEval.jsonl")
-    add("--count", type=int, default=20, help="number of edits (default: %(default)s)")
+    prompts = 'HumanEval.jsonl for code edits, or user turns: JSON Lines with "user", or the file of Spec-Bench'
+    add("--prompts", type=Path, required=True, help=prompts)
+    add("--count", type=int, default=20, help="number of requests, spread over the file (default: %(default)s)")
+    tenants = "also measure copies from the tenant's earlier output; drafters need the setting store (vllm only)"
+    add("--tenants", action="store_true", help=tenants)
     add("--max-tokens", type=int, default=600, help="limit the tokens of an output (default: %(default)s)")
     out = "write results to this folder (default: %(default)s)"
     add("--out", type=Path, default=Path("runs/predicted-outputs"), help=out)
@@ -168,13 +220,13 @@ def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 def main(given: Sequence[str] | None = None) -> None:
     """Measure, print a table, and write results.json."""
     arguments = read_arguments(given)
-    edits = read_edits(arguments.prompts, arguments.count)
+    tasks = read_tasks(arguments.prompts, arguments.target, arguments.count)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    found = ask(arguments, edits)
+    found = ask(arguments, tasks)
     facts = provenance.collect(prompts=arguments.prompts.name)
     rows = {name: list(map(measurement_to_json, each)) for name, each in found.items()}
     (arguments.out / "results.json").write_text(json.dumps({"results": rows, "provenance": facts}, indent=1) + "\n")
-    Console(width=140).print(table(found, edits).to_rich())
+    Console(width=140).print(table(found, tasks).to_rich())
 
 
 if __name__ == "__main__":

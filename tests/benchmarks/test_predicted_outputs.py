@@ -16,6 +16,7 @@ from mtpc.errors import MTPCError
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.server import Server
 from mtpc.lab.servers.vllm_engine import vllm_counters
+from mtpc.lab.text.chat_template import ChatTemplate
 from tests.mtpc.lab.chat_folder import make_chat_folder
 from tests.mtpc.lab.servers.fake_server import at_once, serving
 from tests.support.random_models import make_copying
@@ -23,7 +24,8 @@ from tests.support.random_models import make_copying
 
 def problem(name: str, lines: int) -> str:
     body = "".join(f"    total += {number}  # {name}\n" for number in range(lines))
-    return json.dumps({"prompt": f"def {name}():\n    total = 0\n", "canonical_solution": body, "entry_point": name})
+    task = {"task_id": f"HumanEval/{name}", "prompt": f"def {name}():\n    total = 0\n"}
+    return json.dumps({**task, "canonical_solution": body, "entry_point": name})
 
 
 def test_edits_rename_every_occurrence(tmp_path: Path) -> None:
@@ -40,9 +42,9 @@ def test_edits_rename_every_occurrence(tmp_path: Path) -> None:
             read_edits(file, count)
 
 
-def test_only_drafters_get_predictions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@contextmanager
+def fake_servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[dict[str, Any]]]]:
+    """Two servers in the place of an engine's; yields the bodies of the requests to each, by name."""
     asked: dict[str, list[dict[str, Any]]] = {}
 
     @contextmanager
@@ -53,18 +55,26 @@ def test_only_drafters_get_predictions(
             asked.update(zip(settings, (without.bodies, drafted.bodies), strict=True))
             yield dict(zip(settings, (Server(plain, []), Server(drafting, [])), strict=True))
 
-    monkeypatch.setattr(
-        predicted_outputs,
-        "find_engine",
-        lambda name: Engine(name, "Fake", counters=vllm_counters, command=lambda *_: []),
-    )
-    monkeypatch.setattr(predicted_outputs, "must_be_installed", lambda _: None)
-    monkeypatch.setattr(predicted_outputs, "side_by_side", side_by_side)
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            predicted_outputs,
+            "find_engine",
+            lambda name: Engine(name, "Fake", counters=vllm_counters, command=lambda *_: []),
+        )
+        patch.setattr(predicted_outputs, "must_be_installed", lambda _: None)
+        patch.setattr(predicted_outputs, "side_by_side", side_by_side)
+        yield asked
+
+
+def test_only_drafters_get_predictions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     target, file = make_chat_folder(tmp_path / "target"), tmp_path / "problems.jsonl"
     make_copying(tmp_path / "one", target)
     file.write_text("\n".join(problem(name, 20) for name in ("one", "two", "three")))
     arguments = ["--target", str(target), "--prompts", str(file), "--count", "3", "--max-tokens", "4"]
-    assert predicted_outputs.main([*arguments, "--drafter", f"one={tmp_path / 'one'}", "--out", str(tmp_path)]) == 0
+    with fake_servers(monkeypatch) as asked:
+        assert predicted_outputs.main([*arguments, "--drafter", f"one={tmp_path / 'one'}", "--out", str(tmp_path)]) == 0
     edits = read_edits(file, 3)
     assert [body.get("vllm_xargs") for body in asked["no drafter"]] == [None] * 3
     expected = [given for edit in edits for given in (None, {"prediction": edit.before})]
@@ -74,3 +84,35 @@ def test_only_drafters_get_predictions(
         ("no drafter", 3), ("one", 3), ("one, with prediction", 3),
     ]  # fmt: skip
     assert "one, with prediction" in capsys.readouterr().out
+
+
+def test_questions_are_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, file = make_chat_folder(tmp_path / "target"), tmp_path / "questions.jsonl"
+    make_copying(tmp_path / "one", target)
+    file.write_text("\n".join(json.dumps({"user": user}) for user in ("who are you", "what is it", "why so", "when")))
+    arguments = ["--target", str(target), "--prompts", str(file), "--count", "2", "--max-tokens", "4", "--tenants"]
+    with fake_servers(monkeypatch) as asked:
+        assert predicted_outputs.main([*arguments, "--drafter", f"one={tmp_path / 'one'}", "--out", str(tmp_path)]) == 0
+    template = ChatTemplate(target)
+    first, again = (
+        [template.question(user, system) for user in ("who are you", "why so")]
+        for system in (None, predicted_outputs.INSTRUCTIONS)
+    )
+    assert first[0] != again[0]
+    plain = [prompt for prompts in zip(first, again, strict=True) for prompt in prompts]
+    assert [body["prompt"] for body in asked["no drafter"]] == plain
+    drafted = asked["one"]
+    assert [body["prompt"] for body in drafted] == [
+        prompt for one, two in zip(first, again, strict=True) for prompt in (two, two, one, two[:1], two)
+    ]
+    parameters = [body.get("vllm_xargs", {}) for body in drafted]
+    assert all(len(parameters[number]["prediction"]) > 0 for number in (1, 6))
+    tenants = [given.get("tenant") for given in parameters]
+    assert tenants == [None, None, "question 0", None, "question 0", None, None, "question 1", None, "question 1"]
+    output = capsys.readouterr().out
+    assert "one, with the tenant's earlier output" in output
+    assert "correct" not in output
+    assert predicted_outputs.main([*arguments, "--count", "5", "--out", str(tmp_path)]) == 2
+    assert "--count is 5" in capsys.readouterr().err

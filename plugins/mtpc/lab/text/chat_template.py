@@ -58,8 +58,9 @@ class ChatTemplate:
             raise MTPCError(f"{folder}: the chat template does not end a user turn with a special token.")
         self.end: int = ids[0]
 
-    def _render(self, user: str, *, answer: bool) -> str:
-        messages = [{"role": "user", "content": user}]
+    def _render(self, user: str, *, answer: bool, system: str | None = None) -> str:
+        instructions = [] if system is None else [{"role": "system", "content": system}]
+        messages = [*instructions, {"role": "user", "content": user}]
         try:
             return str(self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=answer))
         except jinja2.TemplateError as error:
@@ -69,9 +70,14 @@ class ChatTemplate:
         """Return the token ids of a conversation up to the first words of an unfinished user turn."""
         return self.encode(self.opening + words)
 
-    def question(self, user: str) -> list[int]:
-        """Return the token ids of a prompt with one user turn, which the target answers."""
-        return self.encode(self._render(user, answer=True))
+    def question(self, user: str, system: str | None = None) -> list[int]:
+        """Return the token ids of a prompt with one user turn, which the target answers.
+
+        Args:
+            user: The user turn.
+            system: System prompt; None: that of the template, if it has one.
+        """
+        return self.encode(self._render(user, answer=True, system=system))
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of text that already contains the template's special tokens."""

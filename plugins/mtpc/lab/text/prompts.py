@@ -89,6 +89,15 @@ def read_prompts(file: Path, target: Path | None = None) -> list[PromptOfKind]:
     return [PromptOfKind(template.question(line.user), _name(line.kind)) for line in users]
 
 
+def read_user_turns(file: Path) -> list[str]:
+    """Return the user turns of a JSON Lines file as text, see `read_prompts`; none if its lines hold text to continue.
+
+    Raises:
+        MTPCError: The file or a line cannot be read.
+    """
+    return [line.user for line in _read_lines(file) if isinstance(line, UserLine)]
+
+
 def _name(kind: str | int | None) -> str | None:
     return None if kind is None else str(kind)
 
