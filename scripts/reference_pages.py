@@ -111,7 +111,7 @@ def checkpoint() -> str:
         ("`model.safetensors`", "The tensors that the configuration makes, and no others."),
         ("`provenance.json`", "How the checkpoint was made."),
         ("`vocabulary.json`", "Optional: draft vocabularies by language."),
-        ("`copying.json`", "Optional: probabilities of prompt lookup, and corrections of the drafter's confidence."),
+        ("`copying.json`", "Optional: probabilities of prompt lookup by the length of the match."),
     )
     parts = [
         f"# Checkpoint format\n\nFiles of a drafter checkpoint, a directory.\n\n{table(('file', 'content'), files)}"

@@ -23,21 +23,14 @@ class Draft(NamedTuple):
         probs: float32 [B, K, V], the exact conditionals q(x_i | x_<i) at each request's temperature. None where all
             requests are greedy. For a greedy request of a mixed batch, any distribution that gives its draft tokens a
             positive probability: the target's distribution is one-hot there, so verification has the same result.
-        confidences: float32 [B, K], the largest probability of each conditional. None where they were not computed.
     """
 
     tokens: Tensor
     probs: Tensor | None
-    confidences: Tensor | None = None
-
-    @property
-    def host_confidences(self) -> list[list[float]]:
-        """Confidences as nested lists [B, K] on the host; empty where they were not computed."""
-        return [] if self.confidences is None else self.confidences.tolist()
 
     def first(self, count: int) -> Draft:
         """Return the draft of the first ``count`` positions."""
-        return Draft(*(None if each is None else each[:, :count] for each in self))  # type: ignore[arg-type]
+        return Draft(self.tokens[:, :count], None if self.probs is None else self.probs[:, :count])
 
 
 class TreeDraft(NamedTuple):
@@ -113,14 +106,13 @@ def concat_requests(drafts: list[Draft]) -> Draft:
     """Concatenate drafts along the batch dimension.
 
     Args:
-        drafts: Drafts of the same length K. Either all have ``probs``, or none has; likewise ``confidences``.
+        drafts: Drafts of the same length K. Either all have ``probs``, or none has.
 
     Returns:
         One draft of the requests of all drafts, in their order.
     """
-    probs, confidences = ([each for each in kept if each is not None] for kept in list(zip(*drafts, strict=True))[1:])
-    tokens = torch.cat([draft.tokens for draft in drafts])
-    return Draft(tokens, torch.cat(probs) if probs else None, torch.cat(confidences) if confidences else None)
+    probs = [draft.probs for draft in drafts if draft.probs is not None]
+    return Draft(torch.cat([draft.tokens for draft in drafts]), torch.cat(probs) if probs else None)
 
 
 def concat_positions(drafts: list[Draft]) -> Draft:
@@ -136,6 +128,4 @@ def concat_positions(drafts: list[Draft]) -> Draft:
         return drafts[0]
     probs = [draft.probs for draft in drafts if draft.probs is not None]
     assert len(probs) in (0, len(drafts))
-    confidences = [draft.confidences for draft in drafts if draft.confidences is not None]
-    tokens = torch.cat([draft.tokens for draft in drafts], 1)
-    return Draft(tokens, torch.cat(probs, 1) if probs else None, torch.cat(confidences, 1) if confidences else None)
+    return Draft(torch.cat([draft.tokens for draft in drafts], 1), torch.cat(probs, 1) if probs else None)

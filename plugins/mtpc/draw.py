@@ -94,12 +94,12 @@ def renormalized(weights: Tensor) -> Tensor:
     return weights / weights.sum(-1, keepdim=True)
 
 
-def most_probable(logits: Tensor, columns: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def most_probable(logits: Tensor, columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the most probable column of each row, its probability, and the probability of another column.
 
     Args:
         logits: [n, R].
-        columns: int64 [n], the other column of each row, -1 where there is none. None: no row has one.
+        columns: int64 [n], the other column of each row, -1 where there is none.
 
     Returns:
         The most probable column int64 [n], its probability float32 [n], and the other column's probability float32 [n],
@@ -107,8 +107,6 @@ def most_probable(logits: Tensor, columns: Tensor | None) -> tuple[Tensor, Tenso
     """
     probs = logits.softmax(-1, dtype=torch.float32)
     largest = probs.max(-1)
-    if columns is None:
-        return largest.indices, largest.values, torch.zeros_like(largest.values)
     others = probs.gather(1, columns.clamp_min(0)[:, None])[:, 0]
     return largest.indices, largest.values, torch.where(columns >= 0, others, 0.0)
 

@@ -314,13 +314,13 @@ class DrafterForCausalLM(nn.Module):
         return self.draft_logits.greedy(hidden_states, numbers)
 
     def most_probable(
-        self, hidden_states: Tensor, copied: Tensor | None, numbers: Tensor | None
+        self, hidden_states: Tensor, copied: Tensor, numbers: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the autoregressive part's most probable tokens with probabilities at temperature 1.
 
         Args:
             hidden_states: [n, d].
-            copied: int64 [n], tokens of prompt lookup, whose probabilities are returned as well; None for none.
+            copied: int64 [n], tokens of prompt lookup, whose probabilities are returned as well.
             numbers: int64 [n], the draft vocabulary of each row; None for the first one.
 
         Returns:

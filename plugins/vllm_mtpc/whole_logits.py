@@ -25,7 +25,7 @@ class WholeLogits:
         return self.compute_logits(hidden_states).argmax(-1)
 
     def most_probable(
-        self, hidden_states: Tensor, copied: Tensor | None, _: Tensor | None = None
+        self, hidden_states: Tensor, copied: Tensor, _: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the most probable tokens, their probabilities and those of ``copied``, [n] each."""
         return most_probable(self.compute_logits(hidden_states), copied)

@@ -81,7 +81,7 @@ class RecordingSession(ReferenceDrafter):
         own = lengths.plan(num_drafts)
         copied = lengths.copied(own) if own and self.loop.copies else None
         draft = super().draft(hidden, following, own, *rest, copied=copied)
-        (cut,) = lengths.cut(draft.tokens.tolist(), draft.host_confidences, num_drafts, [False])
+        (cut,) = lengths.cut(draft.tokens.tolist(), num_drafts, [False])
         drafted = draft.tokens.shape[1]
         self.loop.kinds[drafted, len(cut) - drafted] += 1
         return draft._replace(tokens=torch.tensor([cut], dtype=torch.int64).view(1, -1))

@@ -160,7 +160,7 @@ def test_an_autoregressive_part_drafts_from_the_mixture(
     made.req_to_token_pool, made.speculative_num_draft_tokens = None, 6
     made.draft_attn_backend = SimpleNamespace(init_forward_metadata=lambda prepared: seen.append("laid out"))
     made.draft(batch)
-    ((tokens, probs, _),), (laid_out, ready, mixed) = verified, seen
+    ((tokens, probs),), (laid_out, ready, mixed) = verified, seen
     assert (laid_out, ready) == ("laid out", "ready")
     assert (made.speculative_num_draft_tokens, made.draft_runner.forward) == (6, forward)
 
@@ -218,7 +218,7 @@ def test_a_window_behind_it_goes_on_copying(hybrid: Path, mode: str, verified: l
     batch, _ = batch_of(rows, mode, states.view(rows, -1))
     own, made = batch.spec_info.draft_probs.clone(), copying_worker(Texts(4, steps=1), 1, parallel)
     made.draft(batch)
-    ((tokens, probs, _),) = verified
+    ((tokens, probs),) = verified
     assert tokens.shape == (rows, 6)
 
     copying = Copying.begin(made.lengths.copied(6))

@@ -60,7 +60,7 @@ def test_a_draft_that_is_long_enough_stays_as_it_is() -> None:
 
 @pytest.mark.parametrize(("mode", "stated"), [("greedy", None), ("mixed", (2, 0, 9))])
 def test_nothing_is_drafted(mode: Any, stated: tuple[int, ...] | None) -> None:
-    tokens, probs, _ = empty_drafts(torch.tensor([4, 5], dtype=torch.int32), 9, mode)
+    tokens, probs = empty_drafts(torch.tensor([4, 5], dtype=torch.int32), 9, mode)
     assert (tokens.shape, tokens.dtype) == ((2, 0), torch.int64)
     assert (None if probs is None else tuple(probs.shape)) == stated
 

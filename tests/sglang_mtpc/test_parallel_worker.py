@@ -43,7 +43,7 @@ def test_a_step_drafts_what_the_window_does(drafter: Path, mode: Mode, copied: i
     made.drafting = Drafting(parallel, OWN, copies=bool(copied))
     made.strategy = made._strategy()
     made._draft(batch)
-    ((tokens, probs, _),) = verified
+    ((tokens, probs),) = verified
 
     found = Texts()
     found.begin(batch.reqs)

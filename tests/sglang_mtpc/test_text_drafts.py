@@ -179,9 +179,9 @@ def test_ranks_draft_the_same(loaded: None, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.undo()  # there are two
     multiprocessing.start_processes(draft_on_rank, (tmp_path,), nprocs=2, start_method="fork")
     first, second = (torch.load(tmp_path / str(rank)) for rank in range(2))
-    assert [tokens.shape[1] for tokens, *_ in first] == [0, 3, 0, 3]
+    assert [tokens.shape[1] for tokens, _ in first] == [0, 3, 0, 3]
     assert first[3][0].any() and first[3][1] is not None
-    for (tokens, probs, _), (others, stated, _) in zip(first, second, strict=True):
+    for (tokens, probs), (others, stated) in zip(first, second, strict=True):
         assert torch.equal(tokens, others)
         assert (probs is None) == (stated is None)
         assert probs is None or torch.equal(probs, stated)

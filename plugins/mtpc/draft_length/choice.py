@@ -50,7 +50,7 @@ class BatchCosts:
         """
         return self.rows / (self.plain + spent)
 
-    def best(self, reached: Probabilities, spent: float = 0.0, correction: float = 1.0) -> BestDrafts:
+    def best(self, reached: Probabilities, spent: float = 0.0) -> BestDrafts:
         """Choose the draft tokens with the highest rate.
 
         With lengths k_b a step brings B + sum_b sum_{i <= k_b} reached[b][i] tokens; its cost depends on sum_b k_b.
@@ -60,16 +60,15 @@ class BatchCosts:
         Args:
             reached: Probability that each draft token is accepted with all before it, by request.
             spent: Cost of what was already drafted in this step.
-            correction: Factor on the probabilities; see `AcceptanceCorrection`.
 
         Returns:
             The rate, and the probabilities of the chosen tokens, the largest first.
         """
         rate, brings, drafts = self.plain_rate(spent), float(self.rows), 0
-        least = rate * self._least / correction
+        least = rate * self._least
         likely = sorted([chance for row in reached for chance in row if chance > least], reverse=True)
         for count, chance in enumerate(likely, start=1):
-            brings += correction * chance
+            brings += chance
             now = brings / (self.drafted[count] + spent)
             if now > rate:
                 rate, drafts = now, count
@@ -101,39 +100,33 @@ class ChosenLengths(NamedTuple):
     rate: float
 
 
-def best_lengths(
-    reached: Probabilities, costs: BatchCosts, spent: float = 0.0, min_gain: float = 1.0, correction: float = 1.0
-) -> ChosenLengths:
+def best_lengths(reached: Probabilities, costs: BatchCosts, spent: float = 0.0) -> ChosenLengths:
     """Choose the draft lengths of a batch that bring the most tokens for their time; see `BatchCosts.best`.
 
     Args:
         reached: Probability that each draft token is accepted with all before it, by request.
         costs: Costs at this batch size.
         spent: Cost of what was already drafted in this step.
-        min_gain: Rate that drafts must reach, relative to a step without; otherwise all lengths are 0.
-        correction: Factor on the probabilities.
 
     Returns:
         The lengths and their rate.
     """
-    return lengths_of(reached, costs.best(reached, spent, correction), costs.plain_rate(spent), min_gain)
+    return lengths_of(reached, costs.best(reached, spent))
 
 
-def lengths_of(reached: Probabilities, best: BestDrafts, plain_rate: float, min_gain: float) -> ChosenLengths:
+def lengths_of(reached: Probabilities, best: BestDrafts) -> ChosenLengths:
     """Return the lengths for a set of tokens that `BatchCosts.best` chose.
 
     Args:
         reached: Probability that each draft token is accepted with all before it, by request.
         best: The chosen tokens and their rate.
-        plain_rate: Rate of a step without drafts.
-        min_gain: Rate that drafts must reach, relative to ``plain_rate``; otherwise all lengths are 0.
 
     Returns:
         The lengths and their rate.
     """
     rate, chosen = best
-    if not chosen or rate < min_gain * plain_rate:
-        return ChosenLengths([0] * len(reached), plain_rate)
+    if not chosen:
+        return ChosenLengths([0] * len(reached), rate)
     least, lengths = chosen[-1], []
     ties = chosen.count(least)  # of equal probabilities, those of the first rows are taken
     for row in reached:
@@ -164,8 +157,6 @@ def best_common_length(
     longest: int,
     costs: BatchCosts,
     spent: Sequence[float],
-    min_gain: float = 1.0,
-    correction: float = 1.0,
     shortest: int = 1,
 ) -> ChosenCommonLength:
     """Choose one length for all drafts of a batch; 0 if no length is worth it.
@@ -175,8 +166,6 @@ def best_common_length(
         longest: Draft tokens at most.
         costs: Costs at this batch size.
         spent: Cost of drafting by length, from 0 to ``longest``.
-        min_gain: Rate that drafts must reach, relative to a step without.
-        correction: Factor on the probabilities.
         shortest: Draft tokens at least.
 
     Returns:
@@ -185,12 +174,12 @@ def best_common_length(
     rows, brings = costs.rows, float(costs.rows)
     best, most = 0, 0.0
     for length in range(1, longest + 1):
-        brings += correction * sum(row[length - 1] for row in reached if len(row) >= length)
+        brings += sum(row[length - 1] for row in reached if len(row) >= length)
         rate = brings / (costs.drafted[rows * length] + spent[length])
         if length >= shortest and rate > most:
             best, most = length, rate
     plain_rate = costs.plain_rate(spent[0])
-    return ChosenCommonLength(best, most) if most >= min_gain * plain_rate else ChosenCommonLength(0, plain_rate)
+    return ChosenCommonLength(best, most) if most >= plain_rate else ChosenCommonLength(0, plain_rate)
 
 
 def least_chance(best: BestDrafts, longest: int, costs: BatchCosts) -> list[float]:

@@ -8,7 +8,6 @@ from operator import mul
 from typing import Any
 
 from mtpc.draft import MAX_DRAFTS
-from mtpc.draft_length.acceptance_correction import AcceptanceCorrection
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.choice import (
     BatchCosts,
@@ -26,8 +25,6 @@ from mtpc.prompt_lookup.request import CopyRequest, Proposal, batch_proposals
 from mtpc.prompt_lookup.store import SEPARATOR, OutputStore
 from mtpc.prompt_lookup.table import CopyTable
 
-# Rate that drafting must reach in a batch, relative to a step without: the best of many estimates is overestimated.
-MIN_GAIN = 1.05
 MAX_CACHED = 64  # batch sizes whose costs are kept, greedy and sampled batches separately
 
 DrafterTokens = Sequence[int]  # tokens that the drafter drafts itself, by the length of the draft, from 0 on
@@ -47,15 +44,13 @@ class DraftLengths:
 
     Attributes:
         cost: Costs of decoding steps; may be replaced before the first step.
-        correction: Correction of predicted acceptance.
         requests: State of requests by name.
-        reached: After `cut`: probability that each draft token is accepted with all before it, by request.
 
     Args:
         budget: Tokens that the drafter drafts itself.
         longest: Tokens of a draft at most.
         cost: Costs of decoding steps.
-        table: Probabilities of prompt lookup, and corrections of the drafter's confidence.
+        table: Probabilities of prompt lookup.
         store: Earlier outputs that may be copied; None: a request's own text only.
         requests: Mapping that keeps the state of requests by name; None: a dictionary, until `forget`.
         copies: Whether prompt lookup drafts as well.
@@ -72,7 +67,7 @@ class DraftLengths:
         copies: bool = True,
     ) -> None:
         self.budget, self.longest, self.table, self.store, self.copies = budget, longest, table, store, copies
-        self.cost, self.correction = cost, AcceptanceCorrection()
+        self.cost = cost
         self.requests: MutableMapping[Any, DraftedRequest] = {} if requests is None else requests
         self._batch_costs: dict[tuple[bool, int], BatchCosts] = {}
         self.begin()
@@ -97,7 +92,6 @@ class DraftLengths:
         self.greedy = greedy
         self.batch: list[DraftedRequest | None] = []  # None: the request gets no draft
         self.proposals: list[Proposal] = []  # of prompt lookup, one for each request
-        self.reached: Probabilities = []
         self._reached: list[tuple[list[float], list[float]]] | None = None
         self._best: dict[tuple[int, int], BestDrafts] = {}
         self._planned = 0
@@ -125,15 +119,12 @@ class DraftLengths:
         """
         if name not in self.requests:
             copy = self._copy_request(text(), tenant, predicted()) if self.copies else None
-            self.requests[name] = DraftedRequest(self.table, copy, tenant, self.greedy, limit())
+            self.requests[name] = DraftedRequest(copy, tenant, limit())
         request = self.requests[name]
         if waiting:
             self.batch.append(None)
             self.proposals.append(Proposal.empty(self.longest))
             return
-        if request.predicted is not None:
-            self.correction.learn(request.predicted, max(0, len(emitted) - 1))
-            request.predicted = None
         request.observe(emitted)
         self.batch.append(request)
         proposal = Proposal.empty(self.longest) if request.copy is None else request.copy.propose(self.longest)
@@ -165,7 +156,7 @@ class DraftLengths:
             return 0
         rates = [self._best_of(by_drafter, longest)[0] for by_drafter in choices]
         best = max(rates[1:])
-        if best > self._min_gain * rates[0]:
+        if best > rates[0]:
             self._planned = choices[rates.index(best, 1)]
         return self._planned
 
@@ -188,7 +179,6 @@ class DraftLengths:
     def cut(
         self,
         tokens: list[list[int]],
-        confidences: list[list[float]],
         longest: int,
         independent: Sequence[bool],
         asked: Sequence[int] | None = None,
@@ -199,7 +189,6 @@ class DraftLengths:
 
         Args:
             tokens: The drafter's tokens of each request; empty where it did not draft.
-            confidences: The drafter's largest probability at each of these positions; empty: it states none.
             longest: Tokens of a draft in this step.
             independent: Which drafts must not depend on other requests of the batch: those with a seed.
             asked: Tokens that the drafter was to draft for each request, where it may have ended a draft before; None:
@@ -211,20 +200,17 @@ class DraftLengths:
         asked = list(map(len, tokens)) if asked is None else asked
         by_drafter = max(asked)
         if by_drafter:
-            chances = self._chances(tokens, confidences)
-            drafts = list(self._with_copies(tokens, chances, longest))
+            drafts = list(self._with_copies(tokens, longest))
             reached = [list(accumulate(draft.chances, mul)) for draft in drafts]
             ends = self._ends(reached, by_drafter, longest)
         else:
             drafts, reached = self.proposals, self._predicted(0, longest)
-            ends = lengths_of(reached, self._best_of(0, longest), self.batch_costs.plain_rate(0.0), self._min_gain).of
+            ends = lengths_of(reached, self._best_of(0, longest)).of
         for row in [row for row, one in enumerate(independent) if one]:
             ends[row] = self._independent_end(row, reached[row], asked[row], longest)
         for row, (request, end) in enumerate(zip(self.batch, ends, strict=True)):
             if request is not None and by_drafter:
-                request.drafted(tokens[row][:end], chances[row][:end] if confidences else [])
-        self._record_predictions(reached, ends)
-        self.reached = reached
+                request.drafted(tokens[row][:end])
         return [draft.tokens[:end] for draft, end in zip(drafts, ends, strict=True)]
 
     def common_length(
@@ -250,13 +236,10 @@ class DraftLengths:
                 longest,
                 self.batch_costs,
                 spent,
-                self._min_gain,
-                self._correction_factor,
                 shortest,
             )
             if found.rate > best_rate:
                 best_way, (best_length, best_rate) = way, found
-        self._record_predictions(self._predicted(best_way[longest], longest), [best_length] * len(self.batch))
         return best_way, best_length
 
     def rate_of_copies(self, length: int) -> float:
@@ -280,7 +263,7 @@ class DraftLengths:
         Returns:
             The draft tokens of each request.
         """
-        return [draft.tokens for draft in self._with_copies(tokens, self._chances(tokens, []), longest)]
+        return [draft.tokens for draft in self._with_copies(tokens, longest)]
 
     def drafted(self, drafts: Sequence[list[int]], by_drafter: int) -> None:
         """Record drafts of one common length.
@@ -291,7 +274,7 @@ class DraftLengths:
         """
         for request, tokens in zip(self.batch, drafts, strict=True):
             if request is not None:
-                request.drafted(tokens[: min(by_drafter, request.limit)], [])
+                request.drafted(tokens[: min(by_drafter, request.limit)])
 
     def drafted_trees(self, depth: int) -> None:
         """Record that the drafts of the batch are trees.
@@ -324,15 +307,6 @@ class DraftLengths:
             for request, copied in zip(self.batch, self.proposals, strict=True)
         )
 
-    @property
-    def _min_gain(self) -> float:
-        return MIN_GAIN if len(self.batch) > 1 else 1.0
-
-    @property
-    def _correction_factor(self) -> float:
-        """Factor on predicted acceptance; 1 for a single request, as nothing is selected among requests."""
-        return self.correction.factor if len(self.batch) > 1 else 1.0
-
     def _drafting_time(self, by_drafter: int) -> float:
         """Return the cost of drafting this many tokens for each request."""
         return self.batch_costs.drafting * self.budget.share(by_drafter)
@@ -351,18 +325,16 @@ class DraftLengths:
         """Return the best drafts by predicted acceptance, if the drafter drafts this many tokens."""
         if (by_drafter, longest) not in self._best:
             self._best[by_drafter, longest] = self.batch_costs.best(
-                self._predicted(by_drafter, longest), self._drafting_time(by_drafter), self._correction_factor
+                self._predicted(by_drafter, longest), self._drafting_time(by_drafter)
             )
         return self._best[by_drafter, longest]
 
     def _ends(self, reached: Probabilities, by_drafter: int, longest: int) -> list[int]:
         """Return the lengths of drafts after drafting; its time is spent, so any gain is worth it."""
         if self.greedy:
-            return best_lengths(
-                reached, self.batch_costs, self._drafting_time(by_drafter), correction=self._correction_factor
-            ).of
+            return best_lengths(reached, self.batch_costs, self._drafting_time(by_drafter)).of
         least = least_chance(self._best_of(self._planned or by_drafter, longest), longest, self.batch_costs)
-        return [_likely_length(row, least, self._correction_factor) for row in reached]
+        return [_likely_length(row, least) for row in reached]
 
     def _independent_end(self, row: int, reached: Sequence[float], by_drafter: int, longest: int) -> int:
         """Return the length of a draft that must not depend on other requests of the batch."""
@@ -373,43 +345,27 @@ class DraftLengths:
         predicted = self._predicted(by_drafter, longest)[row]
         return _likely_length(reached, least_chance(batch_costs.best([predicted], spent), longest, batch_costs))
 
-    def _record_predictions(self, reached: Probabilities, ends: Sequence[int]) -> None:
-        """Record how many tokens of each draft are predicted to be accepted."""
-        self.correction.step()
-        if len(self.batch) > 1:
-            for request, row, end in zip(self.batch, reached, ends, strict=True):
-                if request is not None and end:
-                    request.predicted = sum(row[:end])
-
-    def _chances(self, tokens: list[list[int]], confidences: list[list[float]]) -> list[list[float]]:
-        """Return acceptance probabilities of the drafter's tokens, from its confidence or from the acceptance rate."""
-        if not confidences:
-            rows = zip(self.batch, tokens, strict=True)
-            return [[] if request is None else [request.rate] * len(row) for request, row in rows]
-        return [
-            [] if request is None else self.table.of_drafter(row, request.confidence.offset, self.greedy)
-            for request, row in zip(self.batch, confidences, strict=True)
-        ]
-
-    def _with_copies(self, tokens: list[list[int]], chances: list[list[float]], longest: int) -> Iterator[Proposal]:
+    def _with_copies(self, tokens: list[list[int]], longest: int) -> Iterator[Proposal]:
         """Yield the drafter's tokens, followed by proposed tokens where prompt lookup proposes the same ones.
 
         No draft is longer than its request allows.
         """
-        for request, draft, probabilities, copied in zip(self.batch, tokens, chances, self.proposals, strict=True):
+        for request, draft, copied in zip(self.batch, tokens, self.proposals, strict=True):
             drafted = len(draft)
             if request is None:
                 yield Proposal([], [])
-            elif draft == copied.tokens[:drafted] and copied.chances[0]:
+                continue
+            chances = [request.rate] * drafted
+            if draft == copied.tokens[:drafted] and copied.chances[0]:
                 end = min(longest, request.limit)
-                yield Proposal(copied.tokens[:end], [*probabilities, *copied.chances[drafted:]][:end])
+                yield Proposal(copied.tokens[:end], [*chances, *copied.chances[drafted:]][:end])
             else:
-                yield Proposal(draft[: request.limit], probabilities[: request.limit])
+                yield Proposal(draft[: request.limit], chances[: request.limit])
 
 
-def _likely_length(reached: Sequence[float], least: Sequence[float], correction: float = 1.0) -> int:
+def _likely_length(reached: Sequence[float], least: Sequence[float]) -> int:
     """Return how many tokens of a draft are likely enough to be reached, up to the first that is not."""
     for position, (chance, enough) in enumerate(zip(reached, least, strict=False)):
-        if not chance or correction * chance < enough:
+        if not chance or chance < enough:
             return position
     return len(reached)

@@ -7,10 +7,9 @@ from itertools import accumulate
 from operator import mul
 
 from mtpc.draft import MAX_DRAFTS
-from mtpc.prompt_lookup.calibration import Calibration
 from mtpc.prompt_lookup.request import CopyRequest
-from mtpc.prompt_lookup.table import CopyTable
 
+PRIOR_RATE = 0.6  # acceptance rate of a request's draft tokens at first
 # How fast the acceptance rate follows observations, and how fast it returns to its prior while nothing is drafted.
 LEARNING_RATE, FORGETTING_RATE = 0.03, 0.02
 
@@ -23,35 +22,26 @@ class DraftedRequest:
     Attributes:
         copy: The text, for prompt lookup; None: prompt lookup is off.
         tenant: Tenant of the request; see `mtpc.prompt_lookup.store.OutputStore`.
-        confidence: Calibration of the drafter's probabilities.
         limit: Most draft tokens of the request, see `mtpc.draft_length.limit`.
         rate: Acceptance rate of a draft token where those before it were accepted.
         seen: Number of output tokens that the engine has passed on so far.
-        predicted: Accepted tokens predicted for the present draft; None: no prediction was made.
 
     Args:
-        table: Supplies the acceptance rate at first.
         copy: The text, for prompt lookup; None: prompt lookup is off.
         tenant: Tenant of the request.
-        greedy: Whether the request has a temperature of 0.
         limit: Most draft tokens of the request.
     """
 
     def __init__(
         self,
-        table: CopyTable,
         copy: CopyRequest | None,
         tenant: str | None = None,
-        greedy: bool = True,
         limit: int = MAX_DRAFTS,
     ) -> None:
         self.copy, self.tenant, self.limit = copy, tenant, limit
-        self.rate = self._prior = table.typical[not greedy]
-        self.confidence = Calibration()
+        self.rate = PRIOR_RATE
         self.seen = 0
-        self.predicted: float | None = None
         self._tokens: list[int] = []
-        self._chances: list[float] = []
         self._depth = 0
 
     def predict_acceptance(self, copied: Sequence[float], most: int) -> tuple[list[float], list[float]]:
@@ -68,14 +58,9 @@ class DraftedRequest:
         drafted = [max(chance, self.rate) for chance in copied[:most]]
         return list(accumulate(drafted, mul)), list(accumulate(copied, mul)) if any(copied[:1]) else []
 
-    def drafted(self, tokens: list[int], chances: list[float]) -> None:
-        """Record what is verified next.
-
-        Args:
-            tokens: The drafter's draft tokens.
-            chances: Their predicted acceptance probabilities; empty: none were predicted.
-        """
-        self._tokens, self._chances = tokens, chances
+    def drafted(self, tokens: list[int]) -> None:
+        """Record the drafter's tokens that are verified next."""
+        self._tokens = tokens
 
     def drafted_tree(self, depth: int) -> None:
         """Record that a tree of this depth is verified next."""
@@ -83,7 +68,6 @@ class DraftedRequest:
 
     def observe(self, tokens: Sequence[int]) -> None:
         """Learn from the tokens that the target emitted in the last step."""
-        self.confidence.learn(tokens, self._tokens, self._chances)
         accepted = [token == drafted for token, drafted in zip(tokens, self._tokens, strict=False)]
         if self._depth:
             accepted = [position < len(tokens) - 1 for position in range(min(self._depth, len(tokens)))]
@@ -92,7 +76,7 @@ class DraftedRequest:
             if not is_accepted:
                 break
         if not accepted:
-            self.rate += FORGETTING_RATE * (self._prior - self.rate)
-        self._tokens, self._chances, self._depth = [], [], 0
+            self.rate += FORGETTING_RATE * (PRIOR_RATE - self.rate)
+        self._tokens, self._depth = [], 0
         if self.copy is not None:
             self.copy.append(tokens)

@@ -153,7 +153,7 @@ class TextDrafting:
         if any(asked):
             drafted = self.part.draft(keys, temperatures, asked, noise)
         if self.ragged:
-            tokens = self.lengths.cut(drafted.tokens, [], longest, independent, asked)
+            tokens = self.lengths.cut(drafted.tokens, longest, independent, asked)
         else:
             tokens = self.lengths.continued(drafted.tokens, longest)
             self.lengths.drafted(drafted.tokens, by_drafter)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -77,13 +76,12 @@ class PromptLookupPart(ParallelPart):
         mode: Mode,
         copying: Copying | None = None,
     ) -> Draft:
-        """See `ParallelPart.draft`; distributions are one-hot, and confidences are prompt lookup's probabilities."""
+        """See `ParallelPart.draft`; distributions are one-hot."""
         if copying is None:
             tokens = context.tokens.new_zeros(len(context.tokens), num_drafts)
-            chances = torch.zeros(tokens.shape, device=tokens.device)
         else:
-            tokens, chances = (rest[:, :num_drafts] for rest in copying.rest()[:2])
-        return Draft(tokens, None if mode == "greedy" else one_hot(tokens, self.vocab_size), chances)
+            tokens = copying.rest()[0][:, :num_drafts]
+        return Draft(tokens, None if mode == "greedy" else one_hot(tokens, self.vocab_size))
 
     def log_probs(self, context: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
         """Reject the call: without the text before it a token has no probability here.

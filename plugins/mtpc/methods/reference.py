@@ -163,7 +163,6 @@ class ReferenceDrafter:
         # Layers that draft nothing take the place of the target's last ones.
         states, tokens = [context.states if self._drafts else state], [context.tokens]
         probs: list[Tensor] = []
-        confidences: list[Tensor] = []
         for step in range(steps):
             if step:
                 state = self._step(state, tokens[-1])
@@ -176,15 +175,13 @@ class ReferenceDrafter:
                 q = copying.mixed(drafter)
                 token = choose(q, temperature, uniforms)
                 copying = copying.drafted(token, copying.drafter_probability(drafter))
-                confidences.append(q.amax(1))
             if temperature is not None:
                 probs.append(q)
             states.append(state)
             tokens.append(token[:, None])
         truncate_cache(self.cache, self.length)
         context = DraftContext(torch.cat(states, 1), torch.cat(tokens, 1))
-        stated, largest = (torch.stack(rows, 1) if rows else None for rows in (probs, confidences))
-        return context, Draft(context.tokens[:, 1:], stated, largest), copying
+        return context, Draft(context.tokens[:, 1:], torch.stack(probs, 1) if probs else None), copying
 
     def _step(self, previous: Tensor, tokens: Tensor) -> Tensor:
         """Apply the layers to m positions after those in the cache: [B, m, d]."""

@@ -104,8 +104,7 @@ class ByteCircuitPart(ParallelPart):
             spelling.follow(token)
             tokens.append(token)
             rows.append(row)
-        confidences = None if copying is None else torch.stack([row.amax(1) for row in rows], 1)
-        return Draft(torch.stack(tokens, 1), None if temperature is None else torch.stack(rows, 1), confidences)
+        return Draft(torch.stack(tokens, 1), None if temperature is None else torch.stack(rows, 1))
 
     def log_probs(self, context: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
         """See `ParallelPart.log_probs`; without its evidence the length of x_{t+1} is known all the same."""

@@ -139,11 +139,10 @@ class JointPart(ParallelPart):
                 state = self.circuit.advance(sums, position, state, evidence)
             del here  # free it before the next position's
         del whole
-        confidences = None if copying is None else torch.stack([row.amax(1) for row in drawn], 1)
         if temperature is None:
-            return Draft(torch.stack(tokens, 1), None, confidences)
+            return Draft(torch.stack(tokens, 1), None)
         probs = torch.stack(drawn, 1)
-        return Draft(torch.stack(tokens, 1), rows.spread(probs) if copying is None else probs, confidences)
+        return Draft(torch.stack(tokens, 1), rows.spread(probs) if copying is None else probs)
 
     def log_probs(self, context: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
         """See `ParallelPart.log_probs`."""

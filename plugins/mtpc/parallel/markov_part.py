@@ -104,11 +104,10 @@ class MarkovPart(ParallelPart):
                 copying = copying.drafted(token, copying.drafter_probability(drafter))
             tokens.append(token)
             rows.append(row)
-        confidences = None if copying is None else torch.stack([row.amax(1) for row in rows], 1)
         if temperature is None:
-            return Draft(torch.stack(tokens, 1), None, confidences)
+            return Draft(torch.stack(tokens, 1), None)
         probs = torch.stack(rows, 1)
-        return Draft(torch.stack(tokens, 1), head.spread(probs) if copying is None else probs, confidences)
+        return Draft(torch.stack(tokens, 1), head.spread(probs) if copying is None else probs)
 
     def log_probs(self, context: DraftContext, tokens: Tensor, temperature: float, conditioned: bool = True) -> Tensor:
         """See `ParallelPart.log_probs`."""

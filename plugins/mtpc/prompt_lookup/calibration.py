@@ -10,25 +10,9 @@ SMALLEST, LARGEST = 1e-6, 0.995  # no probability is 1: a prediction that was al
 LARGEST_ODDS = LARGEST / (1.0 - LARGEST)
 
 
-def calibrated(chance: float, offset: float, slope: float = 1.0) -> float:
-    """Return a probability with its logit scaled and offset.
-
-    Args:
-        chance: Probability in [0, 1].
-        offset: Added to the logit after scaling.
-        slope: Factor on the logit.
-
-    Returns:
-        A probability from `SMALLEST` to `LARGEST`; 0 stays 0.
-    """
-    if chance <= 0.0:
-        return 0.0
-    chance = min(max(chance, SMALLEST), LARGEST)
-    odds = chance / (1.0 - chance)
-    if slope != 1.0:
-        odds **= slope
-    odds *= math.exp(offset)
-    return min(max(odds / (1.0 + odds), SMALLEST), LARGEST)
+def limited(chance: float) -> float:
+    """Return a probability from `SMALLEST` to `LARGEST`."""
+    return min(max(chance, SMALLEST), LARGEST)
 
 
 class Calibration:

@@ -128,7 +128,7 @@ class Copying(NamedTuple):
         weight = self.weight[:, None]
         return ((1.0 - weight) * drafter_probs).scatter_add(1, self.token[:, None], weight.to(drafter_probs.dtype))
 
-    def most_probable(self, token: Tensor, likely: Tensor, copied: Tensor) -> tuple[Tensor, Tensor]:
+    def most_probable(self, token: Tensor, likely: Tensor, copied: Tensor) -> Tensor:
         """Return the most probable token of the mixture.
 
         Args:
@@ -137,11 +137,11 @@ class Copying(NamedTuple):
             copied: The drafter's probability of the proposed token, float32 [B].
 
         Returns:
-            Tokens, int64 [B], and their probabilities in q(x_i | x_<i), float32 [B].
+            Tokens, int64 [B].
         """
         by_copying, by_drafter = self.weight + (1.0 - self.weight) * copied, (1.0 - self.weight) * likely
         copies = (token == self.token) | (by_copying > by_drafter)
-        return torch.where(copies, self.token, token), torch.where(copies, by_copying, by_drafter)
+        return torch.where(copies, self.token, token)
 
     def drafted(self, token: Tensor, by_drafter: Tensor) -> Self:
         """Return the state after one more draft token.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mtpc.prompt_lookup.calibration import LARGEST, LEARNING_RATE, MAX_OFFSET, SMALLEST
+from mtpc.prompt_lookup.calibration import LARGEST, LEARNING_RATE, MAX_OFFSET, limited
 from mtpc.prompt_lookup.mixture import Copied, mixture_weight
 from mtpc.prompt_lookup.on_device import DeviceTexts, Matches, continuations, longest_matches
-from mtpc.prompt_lookup.table import CopyTable, padded
+from mtpc.prompt_lookup.table import CopyTable
 
 
 class SlotCopying:
@@ -29,10 +29,8 @@ class SlotCopying:
     """
 
     def __init__(self, table: CopyTable, slots: int, drafts: int, device: torch.device) -> None:
-        self.table = torch.tensor(table.chances, dtype=torch.float64, device=device)
+        self.table = torch.tensor([limited(chance) for chance in table.chances], dtype=torch.float64, device=device)
         self.positions = torch.arange(drafts, device=device)
-        by_position = torch.tensor(padded(table.copied, drafts), dtype=torch.float64, device=device)
-        self.factors = by_position.exp()  # [K], on odds
         self.offsets = torch.zeros(slots + 1, dtype=torch.float64, device=device)
         shape = slots + 1, drafts
         self.proposed = Copied(
@@ -86,9 +84,7 @@ class SlotCopying:
     def _chances(self, matches: Matches, offsets: Tensor) -> Tensor:
         """Return `CopyTable.after_match` the matches after `Calibration.corrected`, float32 [B, K]."""
         tokens = matches.length[:, None] + self.positions  # length of the match as it grows
-        chances = self.table[(tokens - 1).clamp(0, len(self.table) - 1)].clamp(SMALLEST, LARGEST)
-        odds = chances / (1.0 - chances) * self.factors
-        listed = (odds / (1.0 + odds)).clamp(SMALLEST, LARGEST)  # of `CopyTable.after_match`
-        odds = listed / (1.0 - listed) * offsets.exp()[:, None]
+        chances = self.table[(tokens - 1).clamp(0, len(self.table) - 1)]  # of `CopyTable.after_match`
+        odds = chances / (1.0 - chances) * offsets.exp()[:, None]
         corrected = (odds / (1.0 + odds)).clamp_max(LARGEST)
         return torch.where(matches.length[:, None] > 0, corrected, 0.0).float()

@@ -190,13 +190,13 @@ class DraftLogits:
         return tokens, whole.scatter_add_(1, copied[:, None], outside), drafter_probs
 
     def most_probable(
-        self, states: Tensor, copied: Tensor | None, numbers: Tensor | None = None
+        self, states: Tensor, copied: Tensor, numbers: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the most probable token of each row with its probability, and the probability of one other token.
 
         Args:
             states: Hidden states, [n, d].
-            copied: The other token of each row, int64 [n]; None: its probability is 0.
+            copied: The other token of each row, int64 [n].
             numbers: Draft vocabulary of each row, int64 [n]; None: vocabulary 0.
 
         Returns:
@@ -205,14 +205,14 @@ class DraftLogits:
         """
         shared = self._shared_vocabulary(numbers)
         if shared is not None:
-            columns = None if copied is None else self.index_by_token[shared][copied]
+            columns = self.index_by_token[shared][copied]
             choice, drafter_probs, other = most_probable(self._vocabulary_logits(shared, states), columns)
             return self.ids[shared][choice], drafter_probs, other
         assert numbers is not None
         tokens = torch.empty(len(states), dtype=torch.int64, device=states.device)
         drafter_probs, other = torch.empty(2, len(states), device=states.device)
         for number, rows in rows_by_vocabulary(numbers, states.device):
-            columns = None if copied is None else self.index_by_token[number][copied[rows]]
+            columns = self.index_by_token[number][copied[rows]]
             choice, drafter_probs[rows], other[rows] = most_probable(
                 self._vocabulary_logits(number, states[rows]), columns
             )

@@ -118,7 +118,7 @@ class BatchLengths:
         """
         rows, drafted = draft.tokens.shape
         is_seeded = [row in seeded for row in range(rows)]
-        drafts = self.controller.cut(draft.tokens.tolist(), draft.host_confidences, longest, is_seeded)
+        drafts = self.controller.cut(draft.tokens.tolist(), longest, is_seeded)
         width = max(map(len, drafts))
         if draft.probs is None or width <= drafted:
             return drafts, None if draft.probs is None else draft.probs[:, :width]

@@ -38,7 +38,6 @@ class V1DraftStep:
         certain: int64 [C], indices of requests with a grammar, whose draft tokens count as certain; their temperature
             is 0 here.  None: there are none, or all drafts are greedy.
         probs: Distribution of each autoregressive draft token, float32 [B, V]; empty for greedy drafts.
-        confidences: Largest probability of each autoregressive distribution, float32 [B]; only with prompt lookup.
     """
 
     states: list[Tensor]
@@ -53,7 +52,6 @@ class V1DraftStep:
     seeded: bool = False
     certain: Tensor | None = None
     probs: list[Tensor] = field(default_factory=list)
-    confidences: list[Tensor] = field(default_factory=list)
 
     @classmethod
     def begin(
@@ -138,18 +136,14 @@ class V1DraftStep:
     def _draft_mixed(self, model: Any, states: Tensor, uniforms: Tensor | None, copying: Copying) -> Tensor:
         """Draft from the mixture of the autoregressive part and prompt lookup."""
         if uniforms is None and states.device.type == "cpu" and copying.is_over:
-            tokens, peak, _ = model.most_probable(states, None, self.numbers)
-            self.confidences.append(peak)
             self.copying = copying.passed()
-            return tokens
+            return model.greedy(states, self.numbers)
         if uniforms is None:
             token, likely, copied = model.most_probable(states, copying.token, self.numbers)
-            tokens, peak = copying.most_probable(token, likely, copied)
+            tokens = copying.most_probable(token, likely, copied)
         else:
             tokens, mixed, copied = model.drawn_mixed(states, self.temperature, uniforms, copying, self.numbers)
-            peak = mixed.amax(1)
             self.probs.append(mixed)
-        self.confidences.append(peak)
         self.copying = copying.drafted(tokens, copied)
         return tokens
 
@@ -173,8 +167,7 @@ class V1DraftStep:
         parts = [] if parallel is None else [parallel]
         if self.autoregressive:
             probs = torch.stack(self.probs, 1) if self.probs else None
-            peaks = torch.stack(self.confidences, 1) if self.confidences else None
-            parts.insert(0, Draft(torch.stack(self.tokens[1:], 1), probs, peaks))
+            parts.insert(0, Draft(torch.stack(self.tokens[1:], 1), probs))
         draft = concat_positions(parts) if parts else Draft(self.tokens[0].new_empty(len(self.tokens[0]), 0), None)
         if self.certain is not None and draft.probs is not None:
             draft.probs[self.certain] = one_hot(draft.tokens[self.certain], draft.probs.shape[2])

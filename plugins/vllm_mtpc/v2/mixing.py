@@ -39,7 +39,7 @@ class MixingSpeculator(DraftModelSpeculator):
         """Let prompt lookup draft as well.
 
         Args:
-            table: Calibration of prompt lookup.
+            table: Probabilities of prompt lookup.
             req_states: The runner's ``RequestState``, whose tokens move to the device.
         """
         texts, lengths = texts_on_device(req_states, self.device), req_states.total_len.gpu

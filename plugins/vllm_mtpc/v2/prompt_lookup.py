@@ -46,7 +46,7 @@ class DeviceCopying:
         drafter_probs: float32 [B], the autoregressive part's probability of the next proposed token.
 
     Args:
-        table: Calibration of prompt lookup.
+        table: Probabilities of prompt lookup.
         texts: int32 [slots, T], tokens of the requests, which the runner writes.
         lengths: int32 [slots], their number, which the runner writes.
         rows: Maximum batch size.

@@ -70,11 +70,10 @@ def test_no_draft_is_longer() -> None:
         for greedy in (True, False)
         for seeded in (True, False)
     ):
-        sure: list[list[float]] = [[0.99] * 3] * size
-        for own, tokens, peaks in ((3, [DRAFT] * size, sure), (3, [DRAFT] * size, []), (0, [[]] * size, [])):
+        for own, tokens in ((3, [DRAFT] * size), (0, [[]] * size)):
             batch = begun(cost, own, text, greedy=greedy)
             batch.plan(8)
-            drafts = batch.cut(tokens, peaks, 8, [seeded] * size)
+            drafts = batch.cut(tokens, 8, [seeded] * size)
             whole = drafts[-1]
             assert len(whole) == (8 if text is LOOP else own)
             assert drafts == [whole[:limit] for limit in LIMITS]
@@ -89,7 +88,7 @@ def test_who_drafts_for_whom() -> None:
         batch = DraftLengths(DraftBudget(3, steps=3), 8, CHEAP, CopyTable(), copies=copies)
         batch.add("none", lambda text=text: text, [], False, limit=lambda: 0)
         assert batch.plan(8) == 0
-        assert batch.cut([[]], [], 8, [False]) == [[]]
+        assert batch.cut([[]], 8, [False]) == [[]]
     batch = DraftLengths(DraftBudget(3, steps=3), 8, CHEAP, CopyTable())
     batch.add("none", lambda: NEW, [], False, limit=lambda: 0)
     batch.add("copied", lambda: LOOP, [], False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import StepCost
@@ -40,16 +38,6 @@ def test_copies_say_nothing_of_the_drafter() -> None:
         before = request.rate
         request.observe(emitted)
         assert request.rate == before if higher is None else (request.rate > before) == higher
-
-
-@pytest.mark.parametrize("texts", [[LOOP], [LOOP, LOOP]])
-def test_what_becomes_of_the_draft_of_a_request_alone_changes_no_trust(texts: list[list[int]]) -> None:
-    batch = batch_of(*texts, own=DraftBudget(0))
-    assert batch.common_length(8, [[0] * 9])[1] > 0
-    for row, request in batch.requests.items():
-        batch.add(row, list, [99], False)
-        assert request.copy.text[-1] == 99
-    assert (batch.correction.factor < 1.0) == (len(texts) > 1)
 
 
 def test_a_tree_is_drafted_whole_or_not_at_all() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from mtpc.draft_length.request import LEARNING_RATE, DraftedRequest
-from mtpc.prompt_lookup.table import CopyTable
 
 
 def rates(emitted: int, depth: int) -> tuple[float, float]:
@@ -13,7 +12,7 @@ def rates(emitted: int, depth: int) -> tuple[float, float]:
 
     emitted: accepted tokens and the bonus token.  depth: of the tree.
     """
-    request = DraftedRequest(CopyTable(), None)
+    request = DraftedRequest(None)
     before = request.rate
     request.drafted_tree(depth)
     request.observe([7] * emitted)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -15,7 +14,6 @@ import torch
 from transformers import GenerationConfig
 from typer.testing import CliRunner
 
-from benchmarks.calibration import Clock, drafted, drawn
 from mtpc.draft_model.pair import Rule
 from mtpc.lab.check_acceptance import expectation
 from mtpc.lab.check_acceptance.expectation import AcceptanceReference
@@ -25,7 +23,6 @@ from mtpc.lab.evaluation import evaluate
 from mtpc.lab.evaluation.decoding import speculate_text
 from mtpc.lab.evaluation.evaluate import EvaluationPlan, evaluate_folders
 from mtpc.lab.evaluation.prompts import Prompts
-from mtpc.lab.evaluation.texts import GeneratedText
 from mtpc.lab.evaluation.trees import TreeSettings
 from mtpc.lab.targets import frozen
 from mtpc.lab.targets.frozen import FrozenTarget
@@ -35,7 +32,6 @@ from mtpc.lab.training.recipes.byte_target import ByteRecipe, train_byte_target
 from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.lab.training.trainer import Trainer
 from mtpc.methods.drafter import save_drafter
-from mtpc.prompt_lookup.table import CopyTable
 from tests.mtpc.lab.corpus_folder import make_corpus
 from tests.mtpc.lab.evaluation.drafters import SCORED, tiny_drafter
 from tests.mtpc.lab.training import tiny_recipes
@@ -187,26 +183,6 @@ def test_decoding_with_a_draft_model_of_another_tokenizer(tmp_path: Path, transl
     on_cpu, on_gpu = on_both(texts)
     assert on_cpu == on_gpu
     assert any(sum(accepted) for _, accepted in on_cpu)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_predicted_and_observed_acceptance(target: FrozenTarget, tmp_path: Path, temperature: float) -> None:
-    save_drafter(tmp_path / "drafter", tiny_drafter("hybrid", target.model), {})
-    given = Namespace(longest=6, max_tokens=20, temperature=temperature)
-    text, table = GeneratedText([3, 4, 5, 9, 8, 1, 2, 6, 11, 14, 7, 10, 12, 13], 5), CopyTable()
-
-    def tokens(device: str) -> list[Any]:
-        here = FrozenTarget(target.folder, device=device)
-        drafter = here.load_drafter(tmp_path / "drafter")
-        if temperature:
-            return [token for token, _ in drawn(here, drafter, table, [text], given)]
-        return list(drafted(here, drafter, table, text, given.longest, Clock()))
-
-    on_cpu, on_gpu = on_both(tokens)
-    assert len(on_cpu) == len(on_gpu) > 3
-    assert {token.by for token in on_cpu} == {"drafter"}
-    for expected, found in zip(on_cpu, on_gpu, strict=True):
-        assert found == expected._replace(predicted=pytest.approx(expected.predicted, abs=1e-4))
 
 
 def test_acceptance_reference(target: FrozenTarget, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ ROPES: tuple[tuple[type[BaseModel], dict[str, Any]], ...] = (
 )
 LANGUAGE = {"tokens": [3, 1], "counts": [5, 4], "ranked": True}
 VOCABULARY = {"version": 1, "vocab_size": VOCAB, "always": [0], "languages": {"en": LANGUAGE}, "provenance": {}}
-CHANCES = {"chances": [0.5, 0.75], "own": [0.25]}
+CHANCES = {"chances": [0.5, 0.75], "counts": [[1, 2], [3, 4]]}
 TARGET = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": SIZE, "vocab_size": VOCAB}
 
 
@@ -218,7 +218,7 @@ def test_other_files_were_good_before_they_were_broken(tmp_path: Path) -> None:
     (tmp_path / CHECKPOINT_FILE).write_text(json.dumps(VOCABULARY))
     (tmp_path / FILE).write_text(json.dumps(CHANCES))
     assert rankings_of(tmp_path).cut("en", None).tolist() == [0, 1, 3]
-    assert CopyTable.of(tmp_path).own == (0.25,)
+    assert CopyTable.of(tmp_path).chances == (0.5, 0.75)
     for kind, values in ROPES:
         kind.model_validate({"rope_theta": 1e4, **values})
 

@@ -107,8 +107,6 @@ def test_every_row_is_a_distribution_that_its_token_comes_from() -> None:
         draft = drafted(window, known, heat, copying(copied, rows), rows)
         name, tried = (circuit, kind, heat, copied, rows), tried + 1
         assert (draft.probs is None) == (heat == "greedy")
-        if draft.confidences is not None and not bool((draft.confidences > 0).all()):
-            failed.append((*name, "confidences"))
         if draft.probs is not None and (found := wrong(draft.probs, draft.tokens)):
             failed.append((*name, found))
     assert not failed, f"{len(failed)} of {tried}: {failed[:5]}"

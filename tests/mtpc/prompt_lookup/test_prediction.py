@@ -68,7 +68,7 @@ def drafts(made: DraftLengths, name: str, text: list[int], emitted: list[int], p
     """What follows a request's text in the next step."""
     made.begin()
     made.add(name, text.copy, emitted, False, predicted=predicted.copy)
-    return made.cut([[]], [], 16, [False])[0]
+    return made.cut([[]], 16, [False])[0]
 
 
 @pytest.mark.parametrize("first", [1, 3])
@@ -91,11 +91,11 @@ def test_in_addition_to_earlier_outputs_of_a_tenant() -> None:
     made, predicted = lengths(OutputStore(100)), [*PROMPT[-CONTEXT:], *OUTPUT]
     made.begin()
     made.add("a", PROMPT.copy, [], False, "tenant")
-    made.cut([[]], [], 16, [False])
+    made.cut([[]], 16, [False])
     made.begin()
     made.add("a", PROMPT.copy, [1, 2, 3, 4], False, "tenant")
     made.forget(["a"])
     made.begin()
     made.add("b", PROMPT.copy, [1, 2], False, "tenant", predicted.copy)
-    assert made.cut([[]], [], 16, [False]) == [[3, 4]]
+    assert made.cut([[]], 16, [False]) == [[3, 4]]
     assert drafts(made, "b", PROMPT, OUTPUT[-4:-2], predicted) == OUTPUT[-2:]

@@ -74,7 +74,7 @@ def test_nothing_is_copied_across_the_end_of_an_answer() -> None:
     assert tokens[0].tolist() == [*ANSWER[17:], 0, 0, 0, 0, 0]
     assert (chances[0, :3] > 0.2).all()
     assert not chances[0, 3:].any()
-    assert batch.cut([[]], [], 8, [False]) == [ANSWER[17:]]
+    assert batch.cut([[]], 8, [False]) == [ANSWER[17:]]
 
 
 def test_the_text_of_a_request_is_its_own() -> None:

@@ -25,12 +25,10 @@ class DecodedText:
     Attributes:
         tokens: Generated tokens.
         accepted: Accepted draft tokens of each step.
-        confidence: Largest probability of each draft token's distribution, by step. Empty when greedy.
     """
 
     tokens: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
-    confidence: list[list[float]] = field(default_factory=list)
 
 
 class TargetSession:
@@ -105,7 +103,6 @@ def speculate(
             verified = verify_greedy(draft.tokens, logits)
         else:
             p = probabilities(logits, temperature)
-            decoded.confidence.append(draft.probs[0].amax(1).tolist())
             verified = verify_rejection(draft.tokens, draft.probs, p, uniforms(1, num_drafts), uniforms(1))
         accepted = int(verified.accepted[0])
         hidden = hidden[:, : accepted + 1]

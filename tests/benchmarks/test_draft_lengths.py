@@ -1,0 +1,85 @@
+"""The comparison of draft lengths without an engine: what is decoded, and the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import draft_lengths
+from benchmarks.draft_lengths import WAYS, Models, Request, main, steps
+from mtpc.draft_length.controller import DraftLengths
+from mtpc.draft_length.cost import DEFAULT_COSTS
+from mtpc.lab.targets.frozen import FrozenTarget
+from mtpc.methods.drafter import draft_budget
+from mtpc.prompt_lookup.table import CopyTable
+from mtpc.target_head.shared import SharedHead
+from tests.engine.exact import Reference
+from tests.support.random_hybrid import make_hybrid, register_method
+from tests.support.random_models import make_target
+
+PROMPTS = [list(text.encode()) for text in ("it was the best of ", "IT WAS THE WORST OF ", "it was the age of wis")]
+LENGTH = 20
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
+    """A random target and a drafter with both parts."""
+    folder = tmp_path_factory.mktemp("models")
+    register_method()
+    target = FrozenTarget(make_target(folder / "target", seed=3))
+    drafter = target.load_drafter(make_hybrid(folder / "drafter", target.folder))
+    return Models(target, drafter, SharedHead.of(target.model), CopyTable())
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_greedy_outputs_and_costs(models: Models, way: str, batch_size: int, copies: bool) -> None:
+    longest = 8 if copies else models.drafter.config.max_drafts
+    budget = draft_budget(models.drafter.config, longest, copies)
+    lengths = DraftLengths(budget, longest, WAYS[way], models.table, copies=copies)
+    requests = [Request(models, prompt, 0.0, 0) for prompt in PROMPTS]
+    found = list(steps(models, lengths, iter(requests), batch_size, LENGTH))
+    reference = Reference(models.target.folder)
+    complete = [one for one in requests if len(one.text) >= len(one.prompt) + LENGTH]
+    assert len(complete) >= len(PROMPTS) - batch_size + 1
+    for request in complete:
+        expected = reference.greedy(request.prompt, LENGTH)
+        assert request.text[len(request.prompt) :][:LENGTH] == expected
+    if way == "always all":
+        assert all(step.drafts > 2 * batch_size for step in found)
+    for step in found:
+        assert batch_size <= step.tokens <= batch_size + step.drafts
+        assert step.cost >= DEFAULT_COSTS.step(batch_size, step.drafts)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_sampled_output_depends_on_its_seed(models: Models, seed: int) -> None:
+    def output() -> list[int]:
+        lengths = DraftLengths(draft_budget(models.drafter.config, 8, True), 8, DEFAULT_COSTS, models.table)
+        request = Request(models, PROMPTS[0], 1.0, seed)
+        list(steps(models, lengths, iter([request]), 1, LENGTH))
+        return request.text
+
+    torch.manual_seed(0)
+    first = output()
+    assert first == output()
+    assert first != Request(models, PROMPTS[0], 0.0, seed).text
+
+
+def test_the_table(models: Models, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\n".join(json.dumps({"text": bytes(prompt).decode()}) for prompt in PROMPTS))
+    monkeypatch.setenv("COLUMNS", "200")
+    drafter = models.target.folder.with_name("drafter")
+    arguments = ["--target", str(models.target.folder), "--drafter", str(drafter), "--prompts", str(file)]
+    arguments += ["--max-tokens", "6", "--questions", "3", "--copy", "--longest", "8", "--batch-sizes"]
+    assert main([*arguments, "1,2"]) == 0
+    output = capsys.readouterr().out
+    assert [output.count(way) for way in draft_lengths.WAYS] == [4, 4]
+    assert main([*arguments, "4"]) == 2
+    assert "needs as many prompts, but there are 3" in capsys.readouterr().err
