@@ -1,4 +1,4 @@
-r"""Tokens per cost of decoding steps with adaptive draft lengths, and with drafts of one length.
+r"""Tokens per cost of decoding steps with adaptive draft lengths, and with all tokens that can be drafted.
 
     python -m benchmarks.draft_lengths --target runs/smollm2 --drafter weights/smollm2-fastmtp --prompts questions.jsonl
 
@@ -82,6 +82,11 @@ class Request:
         self.emitted = self._verified(Draft(logits.new_zeros(1, 0).long(), None), logits[:, -1:])
         self.text = [*prompt, *self.emitted]
 
+    def is_complete(self, max_tokens: int) -> bool:
+        """Return whether the output has this many tokens, or has ended."""
+        ends = self.models.target.end_tokens
+        return len(self.text) - len(self.prompt) >= max_tokens or any(token in ends for token in self.emitted)
+
     def draft(self, count: int, copied: Copied | None) -> Draft:
         """Draft this many tokens."""
         temperatures = torch.full((1,), self.temperature, device=self._hidden.device) if self.temperature else None
@@ -150,7 +155,7 @@ def steps(
     """
     batch: list[Request] = []
     while True:
-        complete = [request for request in batch if len(request.text) - len(request.prompt) >= max_tokens]
+        complete = [request for request in batch if request.is_complete(max_tokens)]
         batch = [request for request in batch if request not in complete]
         lengths.forget(complete)
         while len(batch) < batch_size and (request := next(requests, None)) is not None:
@@ -231,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for way in WAYS
     ]
     columns = ["temperature", "batch size", "draft lengths", "speedup by cost", "tokens per step", "draft tokens"]
-    Console().print(Table("Decoding with draft lengths of two kinds", columns, rows).to_rich())
+    Console().print(Table("Decoding by the cost of steps", columns, rows).to_rich())
 
 
 if __name__ == "__main__":

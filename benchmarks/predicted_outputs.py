@@ -31,7 +31,7 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from benchmarks.arguments import one_sentence
-from benchmarks.in_turn import in_order
+from benchmarks.in_turn import WARM_UP, in_order
 from benchmarks.speed_contestants import add_arguments, contestants
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
@@ -154,6 +154,8 @@ def ask(given: argparse.Namespace, tasks: Sequence[Task]) -> dict[str, list[Meas
     """Start all servers, and return their outputs by name; those of drafters in each of the ways that are compared."""
     engine = find_engine(given.engine)
     must_be_installed(engine)
+    if given.tenants and (engine.name != "vllm" or any(isinstance(task.earlier, str) for task in tasks)):
+        raise MTPCError("--tenants needs vLLM and a file of user turns: omit it for SGLang and for code edits.")
     prompts = [prompt for task in tasks for prompt in (task.prompt, task.earlier) if not isinstance(prompt, str)]
     measured = list(contestants(given, engine, max(map(len, prompts))))
     settings = {one.name: engine.as_released(one.settings, one.temperatures) for one in measured}
@@ -161,8 +163,11 @@ def ask(given: argparse.Namespace, tasks: Sequence[Task]) -> dict[str, list[Meas
     found: dict[str, list[Measurement]] = {}
 
     def output(server: Server, prompt: Prompt, **parameters: str) -> Measurement:
+        """Measure one request after a warm-up; by then an engine has stored the output of the request before."""
         fields = ((PARAMETERS[engine.name], parameters),) if parameters else ()
         sampling = PredictedParams(given.max_tokens, 0.0, ignore_eos=False, fields=fields)
+        short = CompletionParams(WARM_UP, 0.0)
+        engine.load(server.url, server.model(), [prompt], short, 1)
         return measure(engine, server, server.model(), [prompt], sampling, 1)
 
     def turn(server: Server, name: str, task: Task, prediction: str, tenant: str) -> None:
@@ -170,9 +175,9 @@ def ask(given: argparse.Namespace, tasks: Sequence[Task]) -> dict[str, list[Meas
         if name not in drafters:
             return
         found.setdefault(name + PREDICTED, []).append(output(server, task.prompt, **{PREDICTION: prediction}))
-        if given.tenants and not isinstance(task.earlier, str):
+        if given.tenants:
+            assert not isinstance(task.earlier, str)
             output(server, task.earlier, **{TENANT: tenant})
-            output(server, task.prompt[:1])  # an output is stored in the step after its last one
             found.setdefault(name + STORED, []).append(output(server, task.prompt, **{TENANT: tenant}))
 
     with side_by_side(engine, settings, given.out) as servers:

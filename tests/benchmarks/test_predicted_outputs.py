@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks import predicted_outputs
+from benchmarks.in_turn import WARM_UP
 from benchmarks.predicted_outputs import read_edits
 from mtpc.errors import MTPCError
 from mtpc.lab.servers.engine import Engine, ServerSettings
@@ -76,6 +77,7 @@ def test_only_drafters_get_predictions(
     with fake_servers(monkeypatch) as asked:
         assert predicted_outputs.main([*arguments, "--drafter", f"one={tmp_path / 'one'}", "--out", str(tmp_path)]) == 0
     edits = read_edits(file, 3)
+    asked = {name: bodies[1::2] for name, bodies in asked.items()}  # without the warm-up before each
     assert [body.get("vllm_xargs") for body in asked["no drafter"]] == [None] * 3
     expected = [given for edit in edits for given in (None, {"prediction": edit.before})]
     assert [body.get("vllm_xargs") for body in asked["one"]] == expected
@@ -101,18 +103,21 @@ def test_questions_are_asked_again(
         for system in (None, predicted_outputs.INSTRUCTIONS)
     )
     assert first[0] != again[0]
+    for bodies in asked.values():  # a warm-up before each
+        assert all(warm_up["max_tokens"] == WARM_UP and "vllm_xargs" not in warm_up for warm_up in bodies[::2])
     plain = [prompt for prompts in zip(first, again, strict=True) for prompt in prompts]
-    assert [body["prompt"] for body in asked["no drafter"]] == plain
-    drafted = asked["one"]
-    assert [body["prompt"] for body in drafted] == [
-        prompt for one, two in zip(first, again, strict=True) for prompt in (two, two, one, two[:1], two)
-    ]
+    assert [body["prompt"] for body in asked["no drafter"][1::2]] == plain
+    drafted = asked["one"][1::2]
+    expected = [prompt for one, two in zip(first, again, strict=True) for prompt in (two, two, one, two)]
+    assert [body["prompt"] for body in drafted] == expected
     parameters = [body.get("vllm_xargs", {}) for body in drafted]
-    assert all(len(parameters[number]["prediction"]) > 0 for number in (1, 6))
+    assert all(len(parameters[number]["prediction"]) > 0 for number in (1, 5))
     tenants = [given.get("tenant") for given in parameters]
-    assert tenants == [None, None, "question 0", None, "question 0", None, None, "question 1", None, "question 1"]
+    assert tenants == [None, None, "question 0", "question 0", None, None, "question 1", "question 1"]
     output = capsys.readouterr().out
     assert "one, with the tenant's earlier output" in output
     assert "correct" not in output
-    assert predicted_outputs.main([*arguments, "--count", "5", "--out", str(tmp_path)]) == 2
-    assert "--count is 5" in capsys.readouterr().err
+    for wrong, message in ((["--count", "5"], "--count is 5"), (["--engine", "sglang"], "--tenants needs vLLM")):
+        with fake_servers(monkeypatch):
+            assert predicted_outputs.main([*arguments, *wrong, "--out", str(tmp_path)]) == 2
+        assert message in capsys.readouterr().err

@@ -123,15 +123,15 @@ def test_random_requests(name: str, tmp_path: Path) -> None:
     limits = (*LITTLE, *PARTS, *case.arguments)
     drafting = speculative_config(case.models.drafter, case.models.drafts)
     settings = () if case.vocabulary is None else ("--additional-config", json.dumps({"mtpc": case.vocabulary}))
+    random_echo.forget_method()  # which the case may have registered
     with Server(case.models.target, tmp_path / "plain", *limits) as server:
         expected = all_choices(server, requests)
     plugins = [Path(random_echo.__file__).with_name(folder) for folder in ("hybrid", "echo")]
     with Server(case.models.target, tmp_path / "log", *limits, *drafting, *settings, path=plugins) as server:
         found = all_choices(server, requests)
-        assert server.metric("vllm:spec_decode_num_accepted_tokens_total") > 100
+        assert server.metric("vllm:spec_decode_num_accepted_tokens_total") > 50
         assert server.metric("vllm:num_preemptions_total") > 0
         assert server.metric("vllm:prefix_cache_hits_total") > 0
-    random_echo.forget_method()
     reference, greedy, sampled = Reference(case.plain), 0, 0
     for request, ours, theirs in zip(requests, found, expected, strict=True):
         if isinstance(ours, str) or isinstance(theirs, str):

@@ -355,7 +355,11 @@ class DraftLengths:
             if request is None:
                 yield Proposal([], [])
                 continue
-            chances = [request.rate] * drafted
+            chances, is_copied = [request.rate] * drafted, True
+            for position, (token, proposed) in enumerate(zip(draft, copied.tokens, strict=False)):
+                if is_copied:  # known before this token is drawn, like the chance of a copy after copied tokens
+                    chances[position] = max(request.rate, copied.chances[position])
+                is_copied &= token == proposed
             if draft == copied.tokens[:drafted] and copied.chances[0]:
                 end = min(longest, request.limit)
                 yield Proposal(copied.tokens[:end], [*chances, *copied.chances[drafted:]][:end])

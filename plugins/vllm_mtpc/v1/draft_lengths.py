@@ -35,7 +35,7 @@ class BatchLengths:
         budget: Draft tokens of the drafter and their draft steps, see `DraftLengths`.
         longest: Maximum number of draft tokens, K.
         settings: The user's.
-        table: Acceptance rates of prompt lookup.
+        table: Probabilities of prompt lookup.
         copies: Whether prompt lookup drafts as well.
         device: Where drafts are verified.
         predictions: Reads texts that requests predict.

@@ -192,3 +192,21 @@ def test_where_drafting_costs_more_than_it_brings_nothing_is_drafted_until_the_b
         for name in range(requests):
             batch.add(name, lambda: NEW, [1], False)
         assert batch.plan(3) == own
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+@pytest.mark.parametrize("others", [0, 3])
+def test_what_a_drafter_drafts_as_it_would_be_copied_is_as_likely_as_a_copy(others: int, greedy: bool) -> None:
+    """In a batch, and alone with a seed: it is cut no shorter than the same tokens of prompt lookup."""
+    cost = StepCost(plain=((1, 1.0), (16, 1.2)), verifying=((1, 1.0), (101, 3.0)), drafting=((1, 0.02),))
+    batch = DraftLengths(DraftBudget(3, steps=3), 8, cost, CopyTable())
+    batch.begin(greedy)
+    for row, text in enumerate([3 * LOOP, *[NEW] * others]):
+        batch.add(row, lambda text=text: text[:-1], text[-1:], waiting=False)
+        batch.requests[row].rate = 0.5 if text is not NEW else 0.8
+    batch.plan(8)
+    tokens = [batch.proposals[0].tokens[:3], *[[1, 2, 3]] * others]
+    cut = batch.cut(tokens, 8, [not others] * (1 + others))
+    assert cut[0] == batch.proposals[0].tokens
+    other = batch.cut([[99, 98, 97], *[[1, 2, 3]] * others], 8, [not others] * (1 + others))
+    assert len(other[0]) <= 3
