@@ -228,6 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = read_arguments(arguments)
     target = FrozenTarget(given.target, device=default_device())
     drafter = target.load_drafter(given.drafter)
+    if drafter.method.reads_text:
+        raise MTPCError(f"--drafter {given.drafter} reads text: measure it with benchmarks.pairs.")
     models = Models(target, drafter, SharedHead.of(target.model), CopyTable.of(given.drafter))
     rows = [
         row(models, given, way, temperature, size)

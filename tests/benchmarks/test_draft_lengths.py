@@ -21,6 +21,7 @@ from tests.engine.exact import LENGTH as WINDOW
 from tests.engine.exact import Reference, Sampling, cells, p_value
 from tests.support.random_hybrid import make_hybrid, register_method
 from tests.support.random_models import make_target
+from tests.support.random_pair import make_pair
 
 PROMPTS = [list(text.encode()) for text in ("it was the best of ", "IT WAS THE WORST OF ", "it was the age of wis")]
 LENGTH, SAMPLES = 20, 600
@@ -93,3 +94,6 @@ def test_the_table(models: Models, tmp_path: Path, capsys: pytest.CaptureFixture
     assert [output.count(way) for way in draft_lengths.WAYS] == [4, 4]
     assert main([*arguments, "4"]) == 2
     assert "needs as many prompts, but there are 3" in capsys.readouterr().err
+    arguments[3] = str(make_pair(tmp_path / "pair", models.target.folder, "tli"))
+    assert main([*arguments, "1"]) == 2
+    assert "measure it with benchmarks.pairs" in capsys.readouterr().err

@@ -231,13 +231,8 @@ class DraftLengths:
         for way in ways:
             by_drafter = way[longest]
             spent = [self._drafting_time(tokens) for tokens in way[: longest + 1]]
-            found = best_common_length(
-                self._predicted(by_drafter, longest),
-                longest,
-                self.batch_costs,
-                spent,
-                shortest,
-            )
+            predicted = self._predicted(by_drafter, longest)
+            found = best_common_length(predicted, longest, self.batch_costs, spent, shortest)
             if found.rate > best_rate:
                 best_way, (best_length, best_rate) = way, found
         return best_way, best_length
@@ -355,11 +350,11 @@ class DraftLengths:
             if request is None:
                 yield Proposal([], [])
                 continue
-            chances, is_copied = [request.rate] * drafted, True
+            chances = [request.rate] * drafted
             for position, (token, proposed) in enumerate(zip(draft, copied.tokens, strict=False)):
-                if is_copied:  # known before this token is drawn, like the chance of a copy after copied tokens
-                    chances[position] = max(request.rate, copied.chances[position])
-                is_copied &= token == proposed
+                chances[position] = max(request.rate, copied.chances[position])  # known before the token is drawn
+                if token != proposed:
+                    break
             if draft == copied.tokens[:drafted] and copied.chances[0]:
                 end = min(longest, request.limit)
                 yield Proposal(copied.tokens[:end], [*chances, *copied.chances[drafted:]][:end])
