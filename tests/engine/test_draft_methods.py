@@ -302,17 +302,18 @@ def test_drafts_are_those_of_the_plain_loop(served: Served) -> None:
         expected = served.loop.drafts(list(prompt.encode()), 16, served.case.models.drafts)
         assert drafts[: len(expected)] == expected
         steps += len(expected)
-    if served.loop.cost is None:
+    if served.loop.cost is None or not served.loop.copies:
         assert steps > 8 * ASKED
     elif not served.loop.drafter.config.own_drafts:
         assert sum(times for (_, copied), times in served.loop.kinds.items() if copied > 3) > 20
     elif served.loop.drafter.method.reads_text:  # copied alone, or the drafter's, of many lengths
         assert sum(times for (own, _), times in served.loop.kinds.items() if not own) > 20
         assert len({own for own, _ in served.loop.kinds}) > 3
-    else:  # drafts of every kind: copied alone, the drafter's, cut short, and with copied ones after it
+    else:  # drafts of every kind: copied alone, the drafter's, and with copied ones after it
         kinds = served.loop.kinds
         assert sum(times for (own, _), times in kinds.items() if not own) > 20
-        assert all(sum(n for (own, more), n in kinds.items() if own and sign * more > 0) > 5 for sign in (-1, 1))
+        for continued in (False, True):
+            assert sum(n for (own, more), n in kinds.items() if own and (more > 0) == continued) > 20
     if served.loop.vocabularies is not None:  # both languages, many times
         assert min(served.loop.used[0], served.loop.used[1]) > 50
 
