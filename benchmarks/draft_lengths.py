@@ -24,7 +24,7 @@ from torch import Tensor
 from benchmarks.arguments import listed, one_sentence
 from mtpc.draft import Draft, one_hot
 from mtpc.draft_length.controller import DraftLengths
-from mtpc.draft_length.cost import DEFAULT_COSTS, FREE_DRAFTS, StepCost
+from mtpc.draft_length.cost import DEFAULT_COSTS, FREE_DRAFTS
 from mtpc.draw import draw
 from mtpc.errors import MTPCError
 from mtpc.lab.evaluation.decoding import TargetSession, probabilities
@@ -187,11 +187,10 @@ def row(models: Models, given: argparse.Namespace, way: str, temperature: float,
     texts = [prompt for of_kind in prompts for prompt in of_kind]
     progress = track(texts, f"{way}, T = {temperature:g}, batch size {batch_size}", transient=True)
     requests = (Request(models, prompt, temperature, seed) for seed, prompt in enumerate(progress))
-    cost: StepCost = WAYS[way]
     most = models.drafter.config.max_drafts
     longest = (given.longest or most) if given.copy else min(given.longest or most, most)
     budget = draft_budget(models.drafter.config, longest, given.copy)
-    lengths = DraftLengths(budget, longest, cost, models.table, copies=given.copy)
+    lengths = DraftLengths(budget, longest, WAYS[way], models.table, copies=given.copy)
     found = list(steps(models, lengths, requests, batch_size, given.max_tokens))
     if not found:
         raise MTPCError(f"a batch size of {batch_size} needs as many prompts, but there are {len(texts)}.")

@@ -7,14 +7,12 @@ the sampled output; after a wrong entry in the KV cache they would not be.
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
-from urllib.error import HTTPError
 
 import pytest
-import torch
 
 from tests.engine.exact import Reference
 from tests.engine.prompts import prompts
@@ -22,29 +20,27 @@ from tests.engine.server import Server, speculative_config
 from tests.engine.test_draft_methods import CASES
 from tests.support import random_echo
 from tests.support.often import each_of
+from tests.support.random_requests import (
+    ABORT,
+    PLUGINS,
+    SCHEMA,
+    all_answers,
+    logprobs_along,
+    random_prompt,
+)
+from tests.support.random_requests import sometimes as sometimes_of
 
 pytestmark = pytest.mark.engine
-REQUESTS, TOGETHER, PROMPT_TOKENS = 400, 24, 420
+REQUESTS, ROUTE = 400, "/v1/completions"
 LITTLE = ("--block-size", "32", "--num-gpu-blocks-override", "20", "--max-num-seqs", "32")
 PARTS = ("--max-num-batched-tokens", "64")  # most prompts are read in several steps
-CHOICES = {"c": {"enum": ["red", "green"]}, "l": {"type": "boolean"}, "k": {"const": "a box"}}
-SCHEMA = {"type": "object", "properties": CHOICES, "required": list(CHOICES), "additionalProperties": False}
 GRAMMARS = [{"regex": "[A-Za-z]{9}"}, {"regex": "[a-z ]+"}, {"choice": ["one", "only", "two"]}, {"json": SCHEMA}]
-SHARED = "".join(prompts(50)[4:8])  # beginnings that the prefix cache holds
-ABORT = "read before it is aborted"
 Choice = dict[str, Any]
 
 
 def random_request(random: Random) -> dict[str, Any]:
     """A body for /v1/completions; under `ABORT` the number of lines after which it is aborted."""
-
-    def sometimes(chance: float, **features: Any) -> dict[str, Any]:
-        return features if random.random() < chance else {}
-
-    prompt = random.choice(prompts(50))
-    prompt = prompt[: random.randint(1, len(prompt))]
-    prompt = prompt.upper() if random.random() < 0.5 else prompt  # another draft vocabulary
-    prompt = (random.choice(["", "", SHARED[: random.choice([32, 64, 100, 256])]]) + prompt) * random.choice([1, 1, 3])
+    sometimes, prompt = partial(sometimes_of, random), random_prompt(random)
     length, is_sampled = random.choice([1, 2, 3, 5, 8, 16, 24, 48, 64]), random.random() < 0.4
     parameters = (
         sometimes(0.2, max_draft_tokens=random.choice([0, 1, 2, 9]))
@@ -58,7 +54,7 @@ def random_request(random: Random) -> dict[str, Any]:
         | sometimes(0.3, seed=random.randrange(99))
     )
     return (
-        {"prompt": prompt[:PROMPT_TOKENS], "max_tokens": length, "ignore_eos": random.random() < 0.7}
+        {"prompt": prompt, "max_tokens": length, "ignore_eos": random.random() < 0.7, "return_token_ids": True}
         | (sampling if is_sampled else {"temperature": 0} | sometimes(0.3, logprobs=random.randint(0, 3)))
         | sometimes(0.12, repetition_penalty=random.choice([0.9, 1.3]))
         | sometimes(0.12, presence_penalty=random.choice([-0.5, 0.7]))
@@ -74,37 +70,6 @@ def random_request(random: Random) -> dict[str, Any]:
         | ({"vllm_xargs": parameters} if parameters else {})
         | sometimes(0.1, **{ABORT: random.randint(1, 6)})
     )
-
-
-def choices_of(server: Server, request: dict[str, Any]) -> list[Choice] | str:
-    """The choices of an answer; a text where there are none."""
-    lines = request.get(ABORT)
-    body = {key: value for key, value in request.items() if key != ABORT} | {"return_token_ids": True}
-    try:
-        if lines is None:
-            with server.post("/v1/completions", body) as answer:
-                return json.load(answer)["choices"]  # type: ignore[no-any-return]
-        with server.post("/v1/completions", body | {"stream": True}) as answer:
-            for _ in range(lines):
-                answer.readline()
-    except HTTPError as error:
-        return f"{error.code} {error.read().decode()}"
-    return "aborted"
-
-
-def all_choices(server: Server, requests: list[dict[str, Any]]) -> list[list[Choice] | str]:
-    """Those of all requests, many at a time."""
-    with ThreadPoolExecutor(TOGETHER) as pool:
-        return list(pool.map(lambda request: choices_of(server, request), requests))
-
-
-def logprobs_along(reference: Reference, prompt: str, tokens: list[int], temperature: float = 1.0) -> list[float]:
-    """Log-probabilities of these tokens after a prompt."""
-    ids = [*prompt.encode(), *tokens]
-    with torch.inference_mode():
-        logits = reference.model(input_ids=torch.tensor([ids])).logits[0, -len(tokens) - 1 : -1]
-    log_probs = (logits / temperature).log_softmax(-1)
-    return log_probs.gather(1, torch.tensor(tokens)[:, None])[:, 0].tolist()
 
 
 def check_greedy(found: Choice, expected: Choice) -> None:
@@ -125,10 +90,9 @@ def test_random_requests(name: str, tmp_path: Path) -> None:
     settings = () if case.vocabulary is None else ("--additional-config", json.dumps({"mtpc": case.vocabulary}))
     random_echo.forget_method()  # which the case may have registered
     with Server(case.models.target, tmp_path / "plain", *limits) as server:
-        expected = all_choices(server, requests)
-    plugins = [Path(random_echo.__file__).with_name(folder) for folder in ("hybrid", "echo")]
-    with Server(case.models.target, tmp_path / "log", *limits, *drafting, *settings, path=plugins) as server:
-        found = all_choices(server, requests)
+        expected = all_answers(server, ROUTE, requests)
+    with Server(case.models.target, tmp_path / "log", *limits, *drafting, *settings, path=PLUGINS) as server:
+        found = all_answers(server, ROUTE, requests)
         assert server.metric("vllm:spec_decode_num_accepted_tokens_total") > 50
         assert server.metric("vllm:num_preemptions_total") > 0
         assert server.metric("vllm:prefix_cache_hits_total") > 0
@@ -137,11 +101,11 @@ def test_random_requests(name: str, tmp_path: Path) -> None:
         if isinstance(ours, str) or isinstance(theirs, str):
             assert ours == theirs
         elif request["temperature"] == 0 or request.get("top_k") == 1:
-            greedy += len(ours)
-            for one, other in zip(ours, theirs, strict=True):
+            greedy += len(ours["choices"])
+            for one, other in zip(ours["choices"], theirs["choices"], strict=True):
                 check_greedy(one, other)
         elif "structured_outputs" not in request:  # whose log-probabilities are those after the grammar
-            for one in ours:
+            for one in ours["choices"]:
                 stated = one["logprobs"]["token_logprobs"]
                 along, wrong = (
                     logprobs_along(reference, prompt, one["token_ids"])[: len(stated)]

@@ -7,23 +7,30 @@ the sampled output; after a wrong entry in the KV cache they would not be.
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
-from urllib.error import HTTPError
 
 import pytest
 
 from tests.engine.exact import Reference
 from tests.engine.prompts import prompts
-from tests.engine.test_random_requests import ABORT, PROMPT_TOKENS, SCHEMA, SHARED, TOGETHER, logprobs_along
 from tests.engine_sglang.server import Answer, SGLangServer, drafting
-from tests.engine_sglang.test_draft_methods import CASES, OFTEN, PLUGINS, SYNCHRONOUS
+from tests.engine_sglang.test_draft_methods import CASES, OFTEN, SYNCHRONOUS
 from tests.support.often import each_of
+from tests.support.random_requests import (
+    ABORT,
+    PLUGINS,
+    SCHEMA,
+    all_answers,
+    logprobs_along,
+    random_prompt,
+)
+from tests.support.random_requests import sometimes as sometimes_of
 
 pytestmark = pytest.mark.engine
-REQUESTS = 250
+REQUESTS, ROUTE = 250, "/generate"
 LITTLE = ("--max-total-tokens", "1024", "--max-running-requests", "24", "--schedule-conservativeness", "0.05")
 GRAMMARS = [{"regex": "[A-Za-z]{9}"}, {"regex": "[a-z ]+"}, {"json_schema": json.dumps(SCHEMA)}]
 CHANGED = {"regex", "json_schema", "logit_bias"}  # what log-probabilities take into account
@@ -34,14 +41,7 @@ def random_request(random: Random) -> dict[str, Any]:
 
     Penalties are tested with exact references in `test_requests`: SGLang counts tokens late where steps overlap.
     """
-
-    def sometimes(chance: float, **features: Any) -> dict[str, Any]:
-        return features if random.random() < chance else {}
-
-    prompt = random.choice(prompts(50))
-    prompt = prompt[: random.randint(1, len(prompt))]
-    prompt = prompt.upper() if random.random() < 0.5 else prompt  # another draft vocabulary
-    prompt = (random.choice(["", "", SHARED[: random.choice([32, 64, 100, 256])]]) + prompt) * random.choice([1, 1, 3])
+    sometimes, prompt = partial(sometimes_of, random), random_prompt(random)
     is_sampled = random.random() < 0.4
     parameters = sometimes(0.2, max_draft_tokens=random.choice([0, 1, 2, 9])) | sometimes(
         0.2, prediction=random.choice(prompts(50))
@@ -66,30 +66,12 @@ def random_request(random: Random) -> dict[str, Any]:
     )
     logprobs = {"return_logprob": True} if is_sampled else sometimes(0.3, return_logprob=True, top_logprobs_num=2)
     aborted = sometimes(0.1, **{ABORT: random.randint(1, 6)})
-    return {"text": prompt[:PROMPT_TOKENS], "sampling_params": sampling} | logprobs | aborted
+    return {"text": prompt, "sampling_params": sampling} | logprobs | aborted
 
 
-def answers_of(server: SGLangServer, request: dict[str, Any]) -> list[Answer] | str:
-    """The answers to a request; a text where there are none."""
-    lines = request.get(ABORT)
-    body = {key: value for key, value in request.items() if key != ABORT}
-    try:
-        if lines is None:
-            with server.post("/generate", body) as response:
-                answer = json.load(response)
-            return answer if isinstance(answer, list) else [answer]
-        with server.post("/generate", body | {"stream": True}) as response:
-            for _ in range(lines):
-                response.readline()
-    except HTTPError as error:
-        return f"{error.code} {error.read().decode()}"
-    return "aborted"
-
-
-def all_answers(server: SGLangServer, requests: list[dict[str, Any]]) -> list[list[Answer] | str]:
-    """Those to all requests, many at a time."""
-    with ThreadPoolExecutor(TOGETHER) as pool:
-        return list(pool.map(lambda request: answers_of(server, request), requests))
+def listed(answer: Any) -> list[Answer]:
+    """The outputs of a request, of which there may be one."""
+    return answer if isinstance(answer, list) else [answer]
 
 
 def logprobs_of(answer: Answer) -> list[float]:
@@ -104,13 +86,10 @@ def test_random_requests(name: str, tmp_path: Path) -> None:
     tokens = () if case.token_map is None else ("--speculative-token-map", case.token_map)
     shared = [argument for argument in case.arguments if argument in (SYNCHRONOUS, "--trust-remote-code")]
     with SGLangServer(case.models.target, tmp_path / "plain", *LITTLE, *shared) as server:
-        expected = all_answers(server, requests)
+        expected = all_answers(server, ROUTE, requests)
     switched_on = drafting(case.models.drafter, *case.drafts, *tokens, *case.arguments)
-    variables = {"RECORDED_DRAFTS": str(tmp_path / "drafts"), "MISSTATED_DRAFTS": str(tmp_path / "misstate")}
-    with SGLangServer(
-        case.models.target, tmp_path / "log", *LITTLE, *switched_on, path=PLUGINS, variables=variables
-    ) as server:
-        found = all_answers(server, requests)
+    with SGLangServer(case.models.target, tmp_path / "log", *LITTLE, *switched_on, path=PLUGINS) as server:
+        found = all_answers(server, ROUTE, requests)
         assert server.metric("sglang:num_retracted_requests_total") > 0
     reference, greedy, sampled, accepted = Reference(case.plain), 0, 0, 0
     for request, ours, theirs in zip(requests, found, expected, strict=True):
@@ -118,8 +97,8 @@ def test_random_requests(name: str, tmp_path: Path) -> None:
         if isinstance(ours, str) or isinstance(theirs, str):
             assert ours == theirs
         elif not sampling["temperature"]:
-            greedy += len(ours)
-            for one, other in zip(ours, theirs, strict=True):
+            greedy += len(listed(ours))
+            for one, other in zip(listed(ours), listed(theirs), strict=True):
                 accepted += len(one["output_ids"]) > one["meta_info"].get("spec_verify_ct", 0) + 1
                 for key in ("text", "output_ids"):
                     assert one[key] == other[key], key
@@ -127,7 +106,7 @@ def test_random_requests(name: str, tmp_path: Path) -> None:
                 if "return_logprob" in request:
                     assert logprobs_of(one) == pytest.approx(logprobs_of(other), abs=2e-3)
         elif not CHANGED & sampling.keys():
-            for one in ours:
+            for one in listed(ours):
                 along, wrong = (
                     logprobs_along(reference, prompt, one["output_ids"], sampling["temperature"])
                     for prompt in (request["text"], request["text"][:-1] + "~")
