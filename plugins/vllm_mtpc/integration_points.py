@@ -207,10 +207,6 @@ TABLE = (
         "called", "sends the first rank's draft to the others",
     ),
     IntegrationPoint(
-        V1_CPU, "vllm.v1.worker.gpu_input_batch", "CachedRequestState.get_token_id", "self idx",
-        "called", "last token of a request for which none was emitted",
-    ),
-    IntegrationPoint(
         V1, "vllm.v1.worker.gpu_input_batch", "InputBatch.update_req_spec_token_ids",
         "self request scheduled_spec_tokens",
         "read", "spec_token_ids: number of verified draft tokens, for metrics",

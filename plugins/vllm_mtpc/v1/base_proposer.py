@@ -15,7 +15,6 @@ from mtpc.errors import exits_with_message
 from mtpc.metrics.draft_clock import DraftClock
 from vllm_mtpc import metrics
 from vllm_mtpc.ranks import check_ranks
-from vllm_mtpc.v1.last_accepted import next_tokens
 
 
 class BaseProposer(EagleProposer):
@@ -80,8 +79,6 @@ class BaseProposer(EagleProposer):
         ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
         unread = discard_request_mask[: len(ids)]
         self._begin_step(ids, requests, sampled_token_ids, unread, gpu_input_batch)
-        if self.device.type == "cpu":
-            return next_tokens(sampled_token_ids, requests, gpu_input_batch, unread, gpu_input_batch.vocab_size)
         prepared: tuple[Tensor, Tensor] = super().prepare_next_token_ids_padded(
             sampled_token_ids, requests, gpu_input_batch, discard_request_mask, *others, **named
         )

@@ -107,7 +107,7 @@ def test_what_is_warmed_up(copies: bool, rows: int, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("chooses", [True, False])
-def test_what_the_target_said_is_read(chooses: bool) -> None:
+def test_what_the_target_said_is_read(chooses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every request of the batch, but while its prompt is read; who is gone is forgotten."""
     rankings = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
     vocabularies = V1RequestVocabularies(LanguageDetector(rankings, surcharge=1.0), CPU)
@@ -119,15 +119,13 @@ def test_what_the_target_said_is_read(chooses: bool) -> None:
     sampled = torch.tensor([[3, 4], [57, -1], [58, 59]])
     prompts = {"a": None, "b": [59] * 6, "c": [58] * 6}
     requests: dict[str, Any] = {
-        name: SimpleNamespace(prompt_token_ids=prompt, get_token_id=lambda at: 40 + at, sampling_params=None)
-        for name, prompt in prompts.items()
+        name: SimpleNamespace(prompt_token_ids=prompt, sampling_params=None) for name, prompt in prompts.items()
     }
-    batch = SimpleNamespace(
-        req_ids=["a", "b", "c"], all_greedy=False, generators={}, vocab_size=60, num_tokens_no_spec=[9, 9, 6]
-    )
+    batch = SimpleNamespace(req_ids=["a", "b", "c"], all_greedy=False, generators={})
+    monkeypatch.setattr(EagleProposer, "prepare_next_token_ids_padded", lambda self, *arguments: arguments)
     unread = torch.tensor([False, False, True, True])
-    following, counts = made.prepare_next_token_ids_padded(sampled, requests, batch, unread)
-    assert (following.tolist(), counts.tolist()) == ([4, 57, 45], [2, 1, 0])
+    arguments = (sampled, requests, batch, unread)
+    assert made.prepare_next_token_ids_padded(*arguments) == arguments
     assert made.request_ids == ["a", "b", "c"]
     assert set(vocabularies.readings) == {"a", "b", "c"}
     assert vocabularies.choose(made.request_ids).tolist() == [0, 1, 1]

