@@ -29,10 +29,10 @@ from mtpc.draw import draw
 from mtpc.errors import MTPCError
 from mtpc.lab.evaluation.decoding import TargetSession, probabilities
 from mtpc.lab.evaluation.prompts import prompts_of_file
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget, default_device, state_below
 from mtpc.methods.drafter import Drafter, draft_budget
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.shared import SharedHead
@@ -190,7 +190,8 @@ def row(models: Models, given: argparse.Namespace, way: str, temperature: float,
     most = models.drafter.config.max_drafts
     longest = (given.longest or most) if given.copy else min(given.longest or most, most)
     budget = draft_budget(models.drafter.config, longest, given.copy)
-    lengths = DraftLengths(budget, longest, WAYS[way], models.table, copies=given.copy)
+    vocab_size = models.drafter.config.vocab_size
+    lengths = DraftLengths(budget, longest, WAYS[way], models.table, vocab_size, copies=given.copy)
     found = list(steps(models, lengths, requests, batch_size, given.max_tokens))
     if not found:
         raise MTPCError(f"a batch size of {batch_size} needs as many prompts, but there are {len(texts)}.")

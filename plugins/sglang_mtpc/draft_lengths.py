@@ -75,7 +75,8 @@ class WorkerLengths:
         if copies and budget.tokens:
             self.ways.append([0] * (longest + 1))
         requests: WeakKeyDictionary[Any, DraftedRequest] = WeakKeyDictionary()
-        self.controller = DraftLengths(budget, longest, cost or FREE_DRAFTS, table, None, requests, copies)
+        cost = cost or FREE_DRAFTS
+        self.controller = DraftLengths(budget, longest, cost, table, vocab_size, requests=requests, copies=copies)
 
     @classmethod
     def of_served(cls, device: torch.device) -> Self | None:

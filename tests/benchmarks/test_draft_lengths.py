@@ -43,7 +43,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
 def test_greedy_outputs_and_costs(models: Models, way: str, batch_size: int, copies: bool) -> None:
     longest = 8 if copies else models.drafter.config.max_drafts
     budget = draft_budget(models.drafter.config, longest, copies)
-    lengths = DraftLengths(budget, longest, WAYS[way], models.table, copies=copies)
+    lengths = DraftLengths(budget, longest, WAYS[way], models.table, models.drafter.config.vocab_size, copies=copies)
     requests = [Request(models, prompt, 0.0, 0) for prompt in PROMPTS]
     found = list(steps(models, lengths, iter(requests), batch_size, LENGTH))
     reference = Reference(models.target.folder)
@@ -61,7 +61,13 @@ def test_greedy_outputs_and_costs(models: Models, way: str, batch_size: int, cop
 
 def test_a_sampled_output_depends_on_its_seed(models: Models) -> None:
     def output(seed: int) -> list[int]:
-        lengths = DraftLengths(draft_budget(models.drafter.config, 8, True), 8, DEFAULT_COSTS, models.table)
+        lengths = DraftLengths(
+            draft_budget(models.drafter.config, 8, True),
+            8,
+            DEFAULT_COSTS,
+            models.table,
+            models.drafter.config.vocab_size,
+        )
         request = Request(models, PROMPTS[0], 1.0, seed)
         list(steps(models, lengths, iter([request]), 1, LENGTH))
         return request.text
@@ -73,7 +79,7 @@ def test_a_sampled_output_depends_on_its_seed(models: Models) -> None:
 def test_sampled_outputs_have_the_targets_distribution(models: Models, way: str) -> None:
     """Drafts that are continued with copied tokens, in batches; a draft that misstates them would not pass."""
     budget, sampling = draft_budget(models.drafter.config, 8, True), Sampling(1.0)
-    lengths = DraftLengths(budget, 8, WAYS[way], models.table)
+    lengths = DraftLengths(budget, 8, WAYS[way], models.table, models.drafter.config.vocab_size)
     requests = [Request(models, PROMPTS[0], 1.0, seed) for seed in range(SAMPLES)]
     list(steps(models, lengths, iter(requests), 8, WINDOW))
     windows = [tuple(one.text[len(one.prompt) :][:WINDOW]) for one in requests if one.is_complete(WINDOW)]

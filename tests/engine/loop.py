@@ -18,9 +18,9 @@ from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import StepCost
 from mtpc.draft_model.drafting import TextDrafting
 from mtpc.draft_model.part import TextPart
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import draft_budget, load_drafter
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.prompt_lookup.request import CopyRequest, batch_proposals
 from mtpc.prompt_lookup.table import CopyTable
 from mtpc.target_head.shared import SharedHead
@@ -71,7 +71,9 @@ class RecordingSession(ReferenceDrafter):
         text, emitted = self.text[:-1], self.text[-1:]
         if self.lengths is None:
             budget = self.loop.budget(num_drafts)
-            self.lengths = DraftLengths(budget, num_drafts, self.loop.cost, self.loop.table, copies=self.loop.copies)
+            self.lengths = DraftLengths(
+                budget, num_drafts, self.loop.cost, self.loop.table, self.loop.vocab_size, copies=self.loop.copies
+            )
         else:
             emitted = following[0].tolist()
         lengths = self.lengths
@@ -90,7 +92,7 @@ class RecordingSession(ReferenceDrafter):
         """The drafter's own drafts mixed with what may be copied."""
         emitted = following[0].tolist()
         if self.copies is None:
-            self.copies, emitted = CopyRequest(self.loop.table, self.text[:-1]), self.text[-1:]
+            self.copies, emitted = CopyRequest(self.loop.table, self.text[:-1], self.loop.vocab_size), self.text[-1:]
         self.copies.append(emitted)
         copied = batch_proposals([self.copies.propose(num_drafts)], num_drafts)
         self.loop.copied += bool(copied.chances.any())
@@ -152,7 +154,7 @@ class Loop:
         self.used: Counter[int] = Counter()
         self.text = torch.empty(0, dtype=torch.int64)
         self.cache = DynamicCache()
-        autoregressive = self.drafter.config.autoregressive
+        autoregressive, self.vocab_size = self.drafter.config.autoregressive, self.drafter.config.vocab_size
         self.below = None if autoregressive is None else autoregressive.state_below
         self.hidden = self.last = torch.empty(0, self.target.facts.hidden_size)
 

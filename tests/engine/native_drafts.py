@@ -81,7 +81,7 @@ def greedy_drafts(
 
     ragged: as on the V1 runner, where the model drafts nothing if all may be copied.
     """
-    lengths = DraftLengths(DraftBudget(count, count), count, FREE_DRAFTS, CopyTable())
+    lengths = DraftLengths(DraftBudget(count, count), count, FREE_DRAFTS, CopyTable(), 1 << 16)
     known, new = 1, list(emitted[:1])
     languages = None
     if vocabularies is not None and vocabularies.detector is not None:

@@ -18,7 +18,7 @@ from transformers import DynamicCache
 from mtpc.draft import Draft, TreeDraft
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import FREE_DRAFTS
-from mtpc.methods.reference import ReferenceDrafter
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.parallel.borrow import borrow_nodes
 from mtpc.target_head.shared import SharedHead
 from sglang_mtpc.draft_lengths import drafter_token_count
@@ -100,7 +100,9 @@ class CommonSession(ReferenceDrafter):
         budget, cost = loop.budget(num_drafts), loop.cost
         self.ways = [[drafter_token_count(budget, length) for length in range(num_drafts + 1)]]
         self.ways += [[0] * (num_drafts + 1)] * (loop.copies and budget.tokens > 0)
-        self.lengths = DraftLengths(budget, num_drafts, cost or FREE_DRAFTS, loop.table, copies=loop.copies)
+        self.lengths = DraftLengths(
+            budget, num_drafts, cost or FREE_DRAFTS, loop.table, loop.vocab_size, copies=loop.copies
+        )
         self.drafts: list[list[int]] = []
         detector = loop.vocabularies.detector if loop.vocabularies is not None else None
         self.languages = None if detector is None else RequestLanguages(detector)

@@ -125,7 +125,7 @@ def standalone(folder: Path) -> Case:
     model = JointReference(draft)
 
     def drafts(prompt: list[int], answer: list[int]) -> list[list[int]]:
-        lengths = DraftLengths(DraftBudget(DRAFTS, DRAFTS), DRAFTS, FREE_DRAFTS, CopyTable(), copies=True)
+        lengths = DraftLengths(DraftBudget(DRAFTS, DRAFTS), DRAFTS, FREE_DRAFTS, CopyTable(), VOCABULARY, copies=True)
         found, known, emitted = list[list[int]](), 1, list[int]()
         while known < len(answer):
             lengths.begin()

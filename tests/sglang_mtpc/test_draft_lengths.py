@@ -94,7 +94,7 @@ def test_the_text_goes_on_as_before() -> None:
 
 def test_what_was_said_is_learned_from() -> None:
     """Chances are those of `CopyRequest` after the same text in the same parts."""
-    made, one, plain = worker_lengths(), request([1, 2, 1]), CopyRequest(TABLE, [1, 2, 1])
+    made, one, plain = worker_lengths(), request([1, 2, 1]), CopyRequest(TABLE, [1, 2, 1], 1 << 16)
     for emitted in ([2, 1, 2], [1], [5], [1, 2, 7], []):
         expected = plain.propose(4)
         made.begin([one])

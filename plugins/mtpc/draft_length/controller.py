@@ -51,6 +51,7 @@ class DraftLengths:
         longest: Tokens of a draft at most.
         cost: Costs of decoding steps.
         table: Probabilities of prompt lookup.
+        vocab_size: V of the target.
         store: Earlier outputs that may be copied; None: a request's own text only.
         requests: Mapping that keeps the state of requests by name; None: a dictionary, until `forget`.
         copies: Whether prompt lookup drafts as well.
@@ -62,12 +63,13 @@ class DraftLengths:
         longest: int,
         cost: StepCost,
         table: CopyTable,
+        vocab_size: int,
         store: OutputStore | None = None,
         requests: MutableMapping[Any, DraftedRequest] | None = None,
         copies: bool = True,
     ) -> None:
         self.budget, self.longest, self.table, self.store, self.copies = budget, longest, table, store, copies
-        self.cost = cost
+        self.cost, self.vocab_size = cost, vocab_size
         self.requests: MutableMapping[Any, DraftedRequest] = {} if requests is None else requests
         self._batch_costs: dict[tuple[bool, int], BatchCosts] = {}
         self.begin()
@@ -135,7 +137,7 @@ class DraftLengths:
         before = [] if self.store is None else list(self.store.of(tenant))
         if predicted:
             before += [*predicted, SEPARATOR]
-        return CopyRequest(self.table, text, before)
+        return CopyRequest(self.table, text, self.vocab_size, before)
 
     def copied(self, count: int) -> Copied:
         """Return the tokens that prompt lookup proposes, with their mixture weights, in the host's memory.

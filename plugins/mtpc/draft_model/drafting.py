@@ -68,7 +68,8 @@ class TextDrafting:
             return cls(part, None, ragged)
         tokens = min(own_drafts, num_drafts) if copies else num_drafts
         budget, table = DraftBudget(tokens, steps=tokens), CopyTable.of(folder)
-        return cls(part, DraftLengths(budget, num_drafts, cost or FREE_DRAFTS, table, copies=copies), ragged)
+        lengths = DraftLengths(budget, num_drafts, cost or FREE_DRAFTS, table, part.vocab_size, copies=copies)
+        return cls(part, lengths, ragged)
 
     @property
     def drafts_by_part(self) -> int | None:

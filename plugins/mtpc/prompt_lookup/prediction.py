@@ -21,13 +21,16 @@ MAX_CHARACTERS = 4 * REACH  # of a prediction that are read, as all requests of 
 class Predictions:
     """Reads the predictions of requests, in the target's tokens.
 
+    Attributes:
+        vocab_size: V of the target.
+
     Args:
         load: Loads the target's tokenizer of transformers; called for the first prediction.
         vocab_size: V of the target, whose tokenizer may have more tokens. A prediction ends before such a token.
     """
 
     def __init__(self, load: Callable[[], Any], vocab_size: int) -> None:
-        self._load, self._vocab_size = load, vocab_size
+        self._load, self.vocab_size = load, vocab_size
 
     def of(self, parameters: Any, prompt: Sequence[int]) -> list[int]:
         """Return a text that a request may copy from in addition to its own.
@@ -48,7 +51,7 @@ class Predictions:
         if self._tokenizer is None:
             return []
         readable = text[:MAX_CHARACTERS].encode("utf-8", "replace").decode()  # JSON may hold half a surrogate pair
-        tokens = list(takewhile(self._vocab_size.__gt__, self._tokenizer.encode(readable, add_special_tokens=False)))
+        tokens = list(takewhile(self.vocab_size.__gt__, self._tokenizer.encode(readable, add_special_tokens=False)))
         return [*prompt[-CONTEXT:], *tokens] if tokens else []
 
     @cached_property

@@ -11,7 +11,6 @@ import torch
 from mtpc.prompt_lookup.calibration import Calibration
 from mtpc.prompt_lookup.match import History
 from mtpc.prompt_lookup.mixture import Copied, mixture_weight
-from mtpc.prompt_lookup.store import SEPARATOR
 from mtpc.prompt_lookup.table import CopyTable
 
 
@@ -64,11 +63,12 @@ class CopyRequest:
     Args:
         table: Probabilities by length of the match.
         prompt: Token ids of the prompt.
+        vocab_size: V of the target. Larger ids, as engines put in the place of images, are never proposed.
         before: Earlier outputs that may be copied as well; see `mtpc.prompt_lookup.store`.
     """
 
-    def __init__(self, table: CopyTable, prompt: Sequence[int], before: Sequence[int] = ()) -> None:
-        self.table, self.calibration = table, Calibration()
+    def __init__(self, table: CopyTable, prompt: Sequence[int], vocab_size: int, before: Sequence[int] = ()) -> None:
+        self.table, self.calibration, self._vocab_size = table, Calibration(), vocab_size
         self._history = History([*before, *prompt])
         self._prompt_start, self._output_start = len(before), len(before) + len(prompt)
         self._proposed: Proposal | None = None
@@ -97,8 +97,7 @@ class CopyRequest:
             return Proposal.empty(count)
         tokens = self._history.continuation(match, count)
         chances = self.calibration.corrected(self.table.after_match(match.length, count))
-        if match.start < self._prompt_start and SEPARATOR in tokens:  # in earlier outputs
-            end = tokens.index(SEPARATOR)
-            tokens[end:], chances[end:] = Proposal.empty(count - end)
+        end = next((place for place, token in enumerate(tokens) if not 0 <= token < self._vocab_size), count)
+        tokens[end:], chances[end:] = Proposal.empty(count - end)  # from a separator or another id that is no token on
         self._proposed = Proposal(tokens, chances)
         return self._proposed

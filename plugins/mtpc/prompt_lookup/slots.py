@@ -25,10 +25,12 @@ class SlotCopying:
         table: Probabilities by length of the match.
         slots: Number of request slots.
         drafts: Tokens to propose, K.
+        vocab_size: V of the target. Larger ids, as vLLM may put in the place of images, are never proposed.
         device: Device of all tensors.
     """
 
-    def __init__(self, table: CopyTable, slots: int, drafts: int, device: torch.device) -> None:
+    def __init__(self, table: CopyTable, slots: int, drafts: int, vocab_size: int, device: torch.device) -> None:
+        self.vocab_size = vocab_size
         self.table = torch.tensor([limited(chance) for chance in table.chances], dtype=torch.float64, device=device)
         self.positions = torch.arange(drafts, device=device)
         self.offsets = torch.zeros(slots + 1, dtype=torch.float64, device=device)
@@ -61,8 +63,10 @@ class SlotCopying:
         )
         offsets = self._learned(texts, slot_index, emitted)
         matches = longest_matches(texts, len(self.table))
-        chances = torch.where(emitted[:, None] > 0, self._chances(matches, offsets), 0.0)
-        tokens = torch.where(chances > 0, continuations(texts, matches, len(self.positions)), 0)
+        tokens = continuations(texts, matches, len(self.positions))
+        copyable = (tokens < self.vocab_size).cumprod(1).bool() & (emitted[:, None] > 0)
+        chances = torch.where(copyable, self._chances(matches, offsets), 0.0)
+        tokens = torch.where(chances > 0, tokens, 0)
         self.offsets.index_copy_(0, slot_index, offsets)
         self.proposed.tokens.index_copy_(0, slot_index, tokens)
         self.proposed.chances.index_copy_(0, slot_index, chances)

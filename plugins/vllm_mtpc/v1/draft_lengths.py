@@ -53,8 +53,11 @@ class BatchLengths:
     ) -> None:
         store = None if settings.store is None else OutputStore(settings.store)
         self.is_timed = settings.adaptive and settings.step_cost is None
-        cost = (settings.step_cost or DEFAULT_COSTS) if settings.adaptive else FREE_DRAFTS
-        self.controller, self.device = DraftLengths(budget, longest, cost, table, store, copies=copies), device
+        assumed = DEFAULT_COSTS if device.type == "cpu" else FREE_DRAFTS
+        cost = (settings.step_cost or assumed) if settings.adaptive else FREE_DRAFTS
+        vocab_size = predictions.vocab_size
+        self.controller = DraftLengths(budget, longest, cost, table, vocab_size, store, copies=copies)
+        self.device = device
         self.requests: dict[str, Any] = {}
         self.predictions = predictions
 

@@ -43,7 +43,8 @@ class MixingSpeculator(DraftModelSpeculator):
             req_states: The runner's ``RequestState``, whose tokens move to the device.
         """
         texts, lengths = texts_on_device(req_states, self.device), req_states.total_len.gpu
-        self.copying = copying = DeviceCopying(table, texts, lengths, self.max_num_reqs, self.num_speculative_steps)
+        rows, drafts = self.max_num_reqs, self.num_speculative_steps
+        self.copying = copying = DeviceCopying(table, texts, lengths, rows, drafts, self.vocab_size)
         self.copy_graphs = BatchGraphs(self, "prompt_lookup", self._look_up)
         on_new_request(req_states, lambda _, slot, __: copying.slots.begin(slot))
 

@@ -51,11 +51,14 @@ class DeviceCopying:
         lengths: int32 [slots], their number, which the runner writes.
         rows: Maximum batch size.
         drafts: Maximum number of draft tokens, K.
+        vocab_size: V of the target.
     """
 
-    def __init__(self, table: CopyTable, texts: Tensor, lengths: Tensor, rows: int, drafts: int) -> None:
+    def __init__(
+        self, table: CopyTable, texts: Tensor, lengths: Tensor, rows: int, drafts: int, vocab_size: int
+    ) -> None:
         self.texts, self.lengths, device = texts, lengths, texts.device
-        self.slots = SlotCopying(table, len(texts), drafts, device)
+        self.slots = SlotCopying(table, len(texts), drafts, vocab_size, device)
         self.num_sampled = torch.zeros(rows, dtype=torch.int32, device=device)
         self.copied = Copied(
             torch.zeros(rows, drafts + 1, dtype=torch.int64, device=device),

@@ -23,6 +23,7 @@ def line(token: float, draft: float = 0.1) -> StepCost:
     return StepCost(plain=curve, verifying=curve, drafting=((1, draft),))
 
 
+VOCABULARY = 1000
 COST = line(0.1)
 Kind = TypeVar("Kind", bound=DraftLengths)
 
@@ -37,7 +38,7 @@ def begun(batch: Kind, *texts: list[int], waiting: bool = False) -> Kind:
 
 def batch_of(*texts: list[int], cost: StepCost = COST, waiting: bool = False, own: DraftBudget = OWN) -> DraftLengths:
     """One of such requests."""
-    return begun(DraftLengths(own, 8, cost, CopyTable()), *texts, waiting=waiting)
+    return begun(DraftLengths(own, 8, cost, CopyTable(), VOCABULARY), *texts, waiting=waiting)
 
 
 def test_copies_are_of_each_row() -> None:
@@ -131,7 +132,7 @@ def test_how_drawn_drafts_are_cut_leaves_the_law_as_it_is(copied: list[int], alo
     cost = StepCost(plain=((1, 1.0), (101, 3.0)), verifying=verifying, drafting=((1, 0.1),))
     rest, lengths, law = np.maximum(target - first, 0), set(), np.zeros(10)
     for one, two in np.ndindex(10, 10):
-        batch = DraftLengths(DraftBudget(2), 6, cost, CopyTable())
+        batch = DraftLengths(DraftBudget(2), 6, cost, CopyTable(), VOCABULARY)
         batch.begin(greedy=False)
         batch.add(0, lambda: copied[:-1], copied[-1:], False)
         (cut,) = batch.cut([[one, two]], 6, [alone])
@@ -155,7 +156,7 @@ def test_whether_a_drawn_token_is_judged_is_known_before_it_is_drawn(rows: int) 
         table = CopyTable((float(rng.uniform(0.02, 0.3)), 0.7, 0.8))
         rates, kept = rng.uniform(0.02, 0.6, rows).tolist(), []
         for first in (7, 9):
-            batch = DraftLengths(DraftBudget(2, steps=2), 6, cost, table)
+            batch = DraftLengths(DraftBudget(2, steps=2), 6, cost, table, VOCABULARY)
             batch.begin(greedy=False)
             for row in range(rows):
                 batch.add(row, lambda: text[:-1], text[-1:], False)
@@ -173,7 +174,7 @@ def test_whether_a_drawn_token_is_judged_is_known_before_it_is_drawn(rows: int) 
 
 def test_a_request_whose_tokens_are_accepted_gets_longer_drafts() -> None:
     """Without prompt lookup; as many tokens of each request as its own acceptance rate makes worth it."""
-    batch = DraftLengths(DraftBudget(3, steps=3), 3, line(0.25, 0.0), CopyTable(), copies=False)
+    batch = DraftLengths(DraftBudget(3, steps=3), 3, line(0.25, 0.0), CopyTable(), VOCABULARY, copies=False)
     for _ in range(60):
         batch.begin()
         batch.add("right", lambda: NEW, [1, 2, 3, 4], False)
@@ -187,7 +188,7 @@ def test_a_request_whose_tokens_are_accepted_gets_longer_drafts() -> None:
 def test_where_drafting_costs_more_than_it_brings_nothing_is_drafted_until_the_batch_is_small() -> None:
     dear = StepCost(plain=((1, 1.0), (16, 1.2)), verifying=((1, 1.0), (64, 9.0)), drafting=((1, 0.1), (4, 2.0)))
     for requests, own in ((1, 3), (8, 0), (1, 3)):
-        batch = DraftLengths(DraftBudget(3), 3, dear, CopyTable(), copies=False)
+        batch = DraftLengths(DraftBudget(3), 3, dear, CopyTable(), VOCABULARY, copies=False)
         batch.begin()
         for name in range(requests):
             batch.add(name, lambda: NEW, [1], False)
@@ -199,7 +200,7 @@ def test_where_drafting_costs_more_than_it_brings_nothing_is_drafted_until_the_b
 def test_what_a_drafter_drafts_as_it_would_be_copied_is_as_likely_as_a_copy(others: int, greedy: bool) -> None:
     """In a batch, and alone with a seed: it is cut no shorter than the same tokens of prompt lookup."""
     cost = StepCost(plain=((1, 1.0), (16, 1.2)), verifying=((1, 1.0), (101, 3.0)), drafting=((1, 0.02),))
-    batch = DraftLengths(DraftBudget(3, steps=3), 8, cost, CopyTable())
+    batch = DraftLengths(DraftBudget(3, steps=3), 8, cost, CopyTable(), VOCABULARY)
     batch.begin(greedy)
     for row, text in enumerate([3 * LOOP, *[NEW] * others]):
         batch.add(row, lambda text=text: text[:-1], text[-1:], waiting=False)

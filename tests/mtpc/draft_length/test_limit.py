@@ -16,6 +16,7 @@ from mtpc.prompt_lookup.table import CopyTable
 from tests.mtpc.draft_length.test_controller import COST, LOOP, NEW, line
 
 LIMITS, DRAFT = (0, 1, 2, MAX_DRAFTS), [4, 5, 6]
+VOCABULARY = 1000
 CHEAP = line(0.005, 0.01)
 
 
@@ -45,7 +46,7 @@ def test_a_limit_that_cannot_be_kept_is_said_once(caplog: pytest.LogCaptureFixtu
 
 def begun(cost: StepCost, own: int, text: list[int], copies: bool = True, greedy: bool = True) -> DraftLengths:
     """A batch of the same text with each limit; its texts go on as `DRAFT` where they repeat."""
-    batch = DraftLengths(DraftBudget(own, steps=own), 8, cost, CopyTable(), copies=copies)
+    batch = DraftLengths(DraftBudget(own, steps=own), 8, cost, CopyTable(), VOCABULARY, copies=copies)
     batch.begin(greedy)
     for name, limit in enumerate(LIMITS):
         batch.add(name, lambda: text[:-1], text[-1:], False, limit=lambda limit=limit: limit)
@@ -53,7 +54,7 @@ def begun(cost: StepCost, own: int, text: list[int], copies: bool = True, greedy
 
 
 def test_a_limit_is_read_once() -> None:
-    batch, read = DraftLengths(DraftBudget(0), 8, COST, CopyTable()), list[int]()
+    batch, read = DraftLengths(DraftBudget(0), 8, COST, CopyTable(), VOCABULARY), list[int]()
     for _ in range(2):
         batch.begin()
         batch.add("a", lambda: NEW, [1], False, limit=lambda: read.append(2) or 2)
@@ -85,11 +86,11 @@ def test_who_drafts_for_whom() -> None:
     assert begun(CHEAP, 3, NEW).uncopied(3, 8) == [0, 1, 2, 3]
     assert begun(CHEAP, 3, LOOP).uncopied(3, 8) == [0] * len(LIMITS)
     for text, copies in ((NEW, True), (LOOP, True), (LOOP, False)):
-        batch = DraftLengths(DraftBudget(3, steps=3), 8, CHEAP, CopyTable(), copies=copies)
+        batch = DraftLengths(DraftBudget(3, steps=3), 8, CHEAP, CopyTable(), VOCABULARY, copies=copies)
         batch.add("none", lambda text=text: text, [], False, limit=lambda: 0)
         assert batch.plan(8) == 0
         assert batch.cut([[]], 8, [False]) == [[]]
-    batch = DraftLengths(DraftBudget(3, steps=3), 8, CHEAP, CopyTable())
+    batch = DraftLengths(DraftBudget(3, steps=3), 8, CHEAP, CopyTable(), VOCABULARY)
     batch.add("none", lambda: NEW, [], False, limit=lambda: 0)
     batch.add("copied", lambda: LOOP, [], False)
     assert batch.plan(8) == 0  # all that may be drafted is copied
@@ -104,14 +105,14 @@ def test_a_common_length_is_that_of_those_who_may_have_it() -> None:
     """A limited request brings nothing beyond its limit: alone it gets no more, and among many it decides nothing."""
     drafts = [0, 1, 2, *[3] * 6]
     for limit, others, expected in ((0, 0, 0), (1, 0, 1), (2, 0, 2), (0, 1, 8), (2, 7, 8)):
-        batch = DraftLengths(DraftBudget(3, steps=3), 8, line(0.02, 0.02), CopyTable())
+        batch = DraftLengths(DraftBudget(3, steps=3), 8, line(0.02, 0.02), CopyTable(), VOCABULARY)
         batch.begin()
         batch.add("limited", lambda: LOOP, [], False, limit=lambda limit=limit: limit)
         for name in range(others):
             batch.add(name, lambda: LOOP, [], False)
         assert batch.common_length(8, [drafts, [0] * 9])[1] == expected
     length: Any = begun(line(0.1, 0.02), 3, NEW, copies=False).common_length(3, [drafts])[1]
-    alone = DraftLengths(DraftBudget(3, steps=3), 8, line(0.1, 0.02), CopyTable(), copies=False)
+    alone = DraftLengths(DraftBudget(3, steps=3), 8, line(0.1, 0.02), CopyTable(), VOCABULARY, copies=False)
     alone.add("a", lambda: NEW, [], False)
     assert length < alone.common_length(3, [drafts])[1]
 

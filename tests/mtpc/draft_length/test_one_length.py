@@ -6,12 +6,12 @@ from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.controller import DraftLengths
 from mtpc.draft_length.cost import StepCost
 from mtpc.prompt_lookup.table import CopyTable
-from tests.mtpc.draft_length.test_controller import COST, LOOP, NEW, OWN, begun, line
+from tests.mtpc.draft_length.test_controller import COST, LOOP, NEW, OWN, VOCABULARY, begun, line
 
 
 def batch_of(*texts: list[int], cost: StepCost = COST, own: DraftBudget = OWN) -> DraftLengths:
     """Return a batch of requests that have just emitted the last token of their texts."""
-    return begun(DraftLengths(own, 8, cost, CopyTable()), *texts)
+    return begun(DraftLengths(own, 8, cost, CopyTable(), VOCABULARY), *texts)
 
 
 def test_where_one_length_is_common_copies_alone_are_a_way_as_well() -> None:

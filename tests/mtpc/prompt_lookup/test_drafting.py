@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import DraftContext
-from mtpc.methods.reference import ReferenceDrafter
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.parallel.windows import VOCAB, inputs, make_circuit_part

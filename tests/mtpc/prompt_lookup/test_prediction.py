@@ -16,6 +16,7 @@ from mtpc.prompt_lookup.prediction import CONTEXT, MAX_CHARACTERS, PREDICTION, P
 from mtpc.prompt_lookup.store import OutputStore
 from mtpc.prompt_lookup.table import CopyTable
 
+VOCABULARY = 1000
 PROMPT, OUTPUT = list(range(100, 130)), list(range(10, 40))
 
 
@@ -61,7 +62,7 @@ def test_what_cannot_be_read_is_ignored_with_a_word(caplog: pytest.LogCaptureFix
 
 
 def lengths(store: OutputStore | None = None) -> DraftLengths:
-    return DraftLengths(DraftBudget(0), 16, FREE_DRAFTS, CopyTable(), store)
+    return DraftLengths(DraftBudget(0), 16, FREE_DRAFTS, CopyTable(), VOCABULARY, store)
 
 
 def drafts(made: DraftLengths, name: str, text: list[int], emitted: list[int], predicted: list[int]) -> list[int]:

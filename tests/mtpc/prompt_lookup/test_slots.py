@@ -13,20 +13,20 @@ from mtpc.prompt_lookup.request import CopyRequest
 from mtpc.prompt_lookup.slots import SlotCopying
 from mtpc.prompt_lookup.table import COMMON, CopyTable
 
-SLOTS, WIDTH, DRAFTS = 5, 200, 4
+SLOTS, WIDTH, DRAFTS, VOCABULARY = 5, 200, 4, 3
 
 
 class Batch:
     """Requests on the host and the same in slots, whose texts go on alike."""
 
     def __init__(self, table: CopyTable) -> None:
-        self.table, self.device = table, SlotCopying(table, SLOTS, DRAFTS, torch.device("cpu"))
+        self.table, self.device = table, SlotCopying(table, SLOTS, DRAFTS, VOCABULARY, torch.device("cpu"))
         self.texts = torch.randint(3, (SLOTS, WIDTH), dtype=torch.int32)  # what others have left there
         self.lengths = torch.zeros(SLOTS, dtype=torch.int32)
         self.host: dict[int, CopyRequest] = {}
 
     def begin(self, slot: int, text: list[int]) -> None:
-        self.host[slot] = CopyRequest(self.table, text)
+        self.host[slot] = CopyRequest(self.table, text, VOCABULARY)
         self.device.begin(slot)
         self.texts[slot, : len(text)] = torch.tensor(text)
         self.lengths[slot] = len(text)
@@ -64,7 +64,8 @@ def test_as_on_the_host(table: tuple[float, ...], seed: int) -> None:
     for _ in range(30):
         for slot in range(SLOTS):
             if slot not in batch.host or chance.random() < 0.05:  # a new request
-                batch.begin(slot, [chance.randrange(3) for _ in range(chance.randrange(1, 20))])
+                prompt = [chance.randrange(VOCABULARY + 1) for _ in range(chance.randrange(1, 20))]  # also of no token
+                batch.begin(slot, prompt)
                 proposed.pop(slot, None)
         emitted = {}
         for slot in chance.sample(range(SLOTS), chance.randint(1, SLOTS)):

@@ -9,6 +9,7 @@ from mtpc.prompt_lookup.store import SEPARATOR, TENANTS, OutputStore
 from mtpc.prompt_lookup.table import CopyTable
 
 ANSWER = list(range(50, 70))
+VOCABULARY = 1000
 PROMPT = [1, 2, 3]
 
 
@@ -43,7 +44,7 @@ def test_who_was_seen_least_recently_is_forgotten() -> None:
 
 def serving(*tenants: str | None) -> DraftLengths:
     """One request of each tenant with the same prompt, the first of which has been answered."""
-    batch = DraftLengths(DraftBudget(0), 8, StepCost(), CopyTable(), OutputStore(1000))
+    batch = DraftLengths(DraftBudget(0), 8, StepCost(), CopyTable(), VOCABULARY, OutputStore(1000))
     batch.begin()
     batch.add(0, lambda: PROMPT, ANSWER[:1], False, tenants[0])
     batch.begin()

@@ -117,7 +117,7 @@ def step(made: Any, emitted: list[int], temperature: Tensor | None, generators: 
 def copied_after(emitted: list[int]) -> Copied:
     """What the host copies after each prompt and a token."""
     texts = [[*prompt, token] for prompt, token in zip(PROMPTS.values(), emitted, strict=True)]
-    copies = [CopyRequest(CopyTable(), text) for text in texts]
+    copies = [CopyRequest(CopyTable(), text, VOCABULARY) for text in texts]
     return batch_proposals([copy.propose(DRAFTS) for copy in copies], DRAFTS)
 
 

@@ -52,6 +52,7 @@ class Loop(EagleSpeculator):
 
     def __init__(self) -> None:
         self.device, self.max_num_reqs, self.num_speculative_steps = torch.device("cpu"), SLOTS, DRAFTS
+        self.vocab_size = VOCABULARY
         settings = SimpleNamespace(enforce_eager=False, draft_model_config=SimpleNamespace(model="drafter"))
         self.vllm_config: Any = SimpleNamespace(model_config=None, speculative_config=settings, additional_config={})
         self.draft_watermarker = self.acceptance_estimator = None
@@ -183,7 +184,7 @@ def test_drafts_are_of_the_requests_vocabularies_and_copied_and_nothing_else_is_
     """
     assert loop.did == ["graphs", "capture"]
     host, texts = RequestLanguages(DETECTOR), {name: list(text) for name, text in TEXTS.items()}
-    copies = {name: CopyRequest(CopyTable(), text) for name, text in TEXTS.items()}
+    copies = {name: CopyRequest(CopyTable(), text, VOCABULARY) for name, text in TEXTS.items()}
     names, seen, outside = list(TEXTS), Counter[int](), 0
     for step, slots in enumerate([[2, 0, 1], [1, 0], [0]] * 5):
         emitted = [[7] if names[slot] == "neither" else [3, 4, 5] for slot in slots]

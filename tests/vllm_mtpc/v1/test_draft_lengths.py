@@ -10,7 +10,7 @@ import torch
 
 from mtpc.draft import Draft
 from mtpc.draft_length.budget import DraftBudget
-from mtpc.draft_length.cost import FREE_DRAFTS, StepCost
+from mtpc.draft_length.cost import DEFAULT_COSTS, FREE_DRAFTS, StepCost
 from mtpc.prompt_lookup.prediction import Predictions
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc.additional_config import VLLMDraftSettings
@@ -22,11 +22,13 @@ COST = StepCost(plain=((1, 1.0),), verifying=((1, 1.0), (101, 11.0)), drafting=(
 NO_DRAFT = Draft(torch.zeros(2, 0, dtype=torch.int64), None)
 
 
-def batch_lengths(own: int = 0, copies: bool = True, **settings: Any) -> BatchLengths:
+def batch_lengths(
+    own: int = 0, copies: bool = True, device: str = "cpu", predictions: Predictions | None = None, **settings: Any
+) -> BatchLengths:
     """Return the draft lengths of a batch; own: draft steps of the drafter."""
-    draft_settings = VLLMDraftSettings(**settings)
-    budget, predictions = DraftBudget(own, steps=own), Predictions(dict, VOCABULARY)
-    return BatchLengths(budget, 8, draft_settings, CopyTable(), copies, torch.device("cpu"), predictions)
+    budget, given, table = DraftBudget(own, steps=own), VLLMDraftSettings(**settings), CopyTable()
+    predictions = predictions or Predictions(dict, VOCABULARY)
+    return BatchLengths(budget, 8, given, table, copies, torch.device(device), predictions)
 
 
 def request(prompt: list[int], tenant: str | None = None) -> Any:
@@ -114,14 +116,23 @@ def test_steps_are_timed_unless_the_user_says_what_they_cost(settings: dict[str,
     assert batch_lengths(**settings).is_timed == timed
 
 
+@pytest.mark.parametrize(
+    ("device", "settings", "cost"),
+    [("cpu", {}, DEFAULT_COSTS), ("cuda", {}, FREE_DRAFTS), ("cuda", {"step_cost": COST}, COST)],
+)
+def test_what_steps_are_assumed_to_cost(device: str, settings: dict[str, Any], cost: StepCost) -> None:
+    """The assumed costs are a CPU's; on a GPU nothing measures them, so every draft is as long as it may be."""
+    assert batch_lengths(device=device, **settings).controller.cost == cost
+
+
 def test_a_predicted_output_is_copied_from() -> None:
     """By its request alone, in a batch with others."""
 
     def encode(text: str, add_special_tokens: bool) -> list[int]:
         return list(text.encode())
 
-    made, prompt = batch_lengths(adaptive=False), [1, 2, 3]
-    made.predictions = Predictions(lambda: SimpleNamespace(encode=encode), 256)
+    predictions = Predictions(lambda: SimpleNamespace(encode=encode), 256)
+    made, prompt = batch_lengths(adaptive=False, predictions=predictions), [1, 2, 3]
     requests = {"a": request(prompt), "b": request(prompt), "c": request(prompt)}
     requests["a"].sampling_params = SimpleNamespace(extra_args={"prediction": "a prediction"})
     requests["c"].sampling_params = SimpleNamespace(extra_args={"prediction": ["no text"]})

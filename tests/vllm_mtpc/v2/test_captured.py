@@ -50,7 +50,7 @@ def speculator(example: Example, drafts: int, copies: bool) -> Any:
     made.num_speculative_steps, made.device = drafts, torch.device("cpu")
     made.copying = made.languages = None
     if copies:
-        made.copying = DeviceCopying(CopyTable((0.5, 0.8)), texts.gpu, lengths.gpu, SLOTS, drafts)
+        made.copying = DeviceCopying(CopyTable((0.5, 0.8)), texts.gpu, lengths.gpu, SLOTS, drafts, vocab)
         made.copying.num_sampled.fill_(1)
     if isinstance(example.head, OwnVocabularies):
         made.languages = DeviceLanguages(example.head.vocabularies, made, made.req_states, counts_metrics=True)

@@ -35,7 +35,7 @@ TEMPERATURE = torch.tensor([1.3, 1.0, 0.6, 0.0])  # by slot
 def copying_of(texts: dict[int, list[int]]) -> DeviceCopying:
     """After these texts, the last token of each of which is new."""
     table, lengths = torch.zeros(SLOTS, 20, dtype=torch.int32), torch.zeros(SLOTS, dtype=torch.int32)
-    copying = DeviceCopying(TABLE, table, lengths, SLOTS + 1, DRAFTS)
+    copying = DeviceCopying(TABLE, table, lengths, SLOTS + 1, DRAFTS, VOCABULARY)
     for slot, text in texts.items():
         copying.texts[slot, : len(text)] = torch.tensor(text)
         copying.lengths[slot] = len(text)
@@ -46,7 +46,7 @@ def copying_of(texts: dict[int, list[int]]) -> DeviceCopying:
 
 def expected_copies() -> Copied:
     """By the host; nothing for the padded row."""
-    proposals = [CopyRequest(TABLE, text).propose(DRAFTS) for text in TEXTS.values()]
+    proposals = [CopyRequest(TABLE, text, VOCABULARY).propose(DRAFTS) for text in TEXTS.values()]
     return batch_proposals(proposals, DRAFTS)
 
 
