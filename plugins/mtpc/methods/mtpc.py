@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 from pydantic import Field, model_validator
 
 from mtpc.autoregressive.lora import LoRALayersConfig
+from mtpc.draft import MAX_DRAFTS
 from mtpc.methods.contract import DraftMethod
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
@@ -26,6 +27,7 @@ class MTPCConfig(CircuitConfig):
             the circuit reads the target's own last state.
     """
 
+    window: Annotated[int, Field(ge=2, le=MAX_DRAFTS)]  # x_{t+1} and at least one draft token
     markov_rank: Annotated[int, Field(ge=0, le=1 << 12)] = 0
     lora: LoRALayersConfig | None = None
 

@@ -28,7 +28,11 @@ class Pages(Collector):
         """Yield each metric once, with the samples of all files."""
         metrics: dict[str, Metric] = {}
         for file in sorted(self.folder.glob("*.prom")):
-            for metric in text_string_to_metric_families(file.read_text()):
+            try:
+                text = file.read_text()
+            except FileNotFoundError:  # its process has just ended
+                continue
+            for metric in text_string_to_metric_families(text):
                 if metric.name in metrics:
                     metrics[metric.name].samples += metric.samples
                 else:

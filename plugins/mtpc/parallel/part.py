@@ -21,7 +21,7 @@ NO_TREES = "this drafter cannot draft trees: its parallel part drafts chains onl
 
 def in_parts(rows: int, most: int) -> Iterator[slice]:
     """Yield slices of at most ``most`` of ``rows`` rows, of lengths as equal as possible."""
-    size = math.ceil(rows / math.ceil(rows / most))
+    size = math.ceil(rows / math.ceil(rows / most)) if rows else 1
     return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
 

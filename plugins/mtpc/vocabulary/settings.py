@@ -26,7 +26,7 @@ class VocabularyChoice(Strict):
     Attributes:
         vocabulary: A file of rankings by language (see `mtpc.vocabulary.formats`); without it, the checkpoint's
             ``vocabulary.json`` if there is one.
-        size: Tokens per language; without it, all tokens of the file, or 8,192 of the checkpoint's own.
+        size: Tokens per language; without it, all tokens of the file, or of the checkpoint's own file the first 8,192.
         language: A language of the file for all requests, "auto" for each request's own, or "none" for the whole
             vocabulary.
     """
@@ -54,7 +54,7 @@ def parse_settings(values: Mapping[str, Any], folder: Path) -> tuple[Path, Vocab
         return Path(choice.vocabulary), VocabularySettings(choice.size, choice.language)
     if not is_there(checkpoint_file):
         raise MTPCError(f"the draft vocabulary's settings need a file of rankings: name one, or add {checkpoint_file}.")
-    return checkpoint_file, VocabularySettings(choice.size or CHECKPOINT_SIZE, choice.language)
+    return checkpoint_file, VocabularySettings(choice.size, choice.language)
 
 
 def open_vocabularies(
@@ -76,6 +76,8 @@ def open_vocabularies(
         return None
     path, settings = parsed
     rankings = read_rankings(path, vocab_size)
+    if settings.size is None and not values.get("vocabulary") and all(each.ranked for each in rankings.languages.values()):
+        settings = VocabularySettings(min(CHECKPOINT_SIZE, vocab_size), settings.language)
     try:
         template = None if tokenizer is None or settings.language != AUTO else read_template(tokenizer)
         return DraftVocabularies(rankings, settings, template)

@@ -82,18 +82,15 @@ def token_bytes(tokenizer: Any) -> TokenBytes:
         )
     described = json.loads(backend.to_str())
     decode = _decoder(described)
-    added = {token["id"]: token for token in described["added_tokens"]}
+    special = frozenset(token["id"] for token in described["added_tokens"] if token["special"])
     vocabulary: Mapping[str, int] = backend.get_vocab(with_added_tokens=True)
     tokens: list[bytes | None] = [None] * (1 + max(vocabulary.values(), default=-1))
     fallback = set()
     for text, number in vocabulary.items():
-        if number in added:
-            tokens[number] = None if added[number]["special"] else added[number]["content"].encode()
-        else:
-            tokens[number] = decode(text)
+        if number not in special:
+            tokens[number] = decode(text)  # added tokens too, as transformers decodes them
             if len(text) > 1 and BYTE_TOKEN.fullmatch(text):
                 fallback.add(number)
-    special = frozenset(number for number, token in added.items() if token["special"])
     return TokenBytes(tuple(tokens), special, frozenset(fallback))
 
 

@@ -57,6 +57,8 @@ def test_counts_are_shown_by_vocabulary_and_position(tmp_path: Path) -> None:
 
 
 def test_engines_of_one_server_are_told_apart(tmp_path: Path) -> None:
+    """Also while the file of another one goes."""
+    (tmp_path / "2.prom").symlink_to(tmp_path / "gone")
     pages = [tmp_path / f"{engine}.prom" for engine in "01"]
     for engine, page in enumerate(pages):
         tally = Tally(NAMES)

@@ -8,6 +8,7 @@ import pytest
 
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated
+from mtpc.methods.mtpc import MTPCConfig
 from mtpc.parallel.config import CircuitConfig, ParallelConfig
 
 FITTING: dict[str, Any] = {
@@ -41,6 +42,11 @@ FITTING: dict[str, Any] = {
 def test_what_no_window_can_be(change: dict[str, Any], expected: str) -> None:
     with pytest.raises(MTPCError, match=expected):
         validated(CircuitConfig, FITTING | change, "it")
+
+
+def test_an_mtpc_drafter_drafts_at_least_one_token() -> None:
+    with pytest.raises(MTPCError, match="at 'window': it is 1, but should be greater than or equal to 2"):
+        validated(MTPCConfig, FITTING | {"window": 1}, "it")
 
 
 def test_a_token_that_is_read_is_not_of_the_circuit() -> None:

@@ -26,6 +26,7 @@ from mtpc.serving.ranks import (
 from tests.support.random_fastmtp import make_vocabulary
 
 WEIGHTS = "model.safetensors"
+FILES = ("config.json", WEIGHTS, "copying.json", "adapter_config.json", "adapter_model.safetensors", "part-1.safetensors")
 
 
 def drafter(folder: Path, weights: bytes = b"weights") -> Path:
@@ -40,15 +41,15 @@ def test_whatever_changes_drafts_is_said(tmp_path: Path) -> None:
     folder = drafter(tmp_path / "drafter")
     fingerprints = [drafter_fingerprints(folder, {})]
     assert fingerprints[0]["copying.json of the drafter"] == MISSING
-    for name in ("config.json", WEIGHTS, "copying.json"):
+    for name in FILES:
         (folder / name).write_text("other")
         fingerprints.append(drafter_fingerprints(folder, {}))
     make_vocabulary(folder / "vocabulary.json", 258)
     fingerprints.append(drafter_fingerprints(folder, {}))
     fingerprints.append(drafter_fingerprints(folder, {"vocabulary": str(make_vocabulary(tmp_path / "own.json", 258))}))
     assert all(one != other for i, one in enumerate(fingerprints) for other in fingerprints[:i])
-    assert drafter_fingerprints(folder, {"language": "none"}) == fingerprints[3]
-    assert drafter_fingerprints(folder.rename(tmp_path / "moved"), {"language": "none"}) == fingerprints[3]
+    assert drafter_fingerprints(folder, {"language": "none"}) == fingerprints[len(FILES)]
+    assert drafter_fingerprints(folder.rename(tmp_path / "moved"), {"language": "none"}) == fingerprints[len(FILES)]
 
 
 def test_large_files_are_read_in_pieces(tmp_path: Path) -> None:

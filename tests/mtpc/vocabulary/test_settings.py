@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mtpc.errors import MTPCError
+from mtpc.vocabulary import settings
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.settings import CHECKPOINT_SIZE, open_vocabularies, parse_settings
 from mtpc.vocabulary.vocabularies import VocabularySettings
@@ -46,9 +47,24 @@ def test_size_and_language(other: Path, tmp_path: Path) -> None:
 
 
 def test_a_drafters_own_file_is_the_default(own: Path, other: Path) -> None:
-    assert parse_settings({}, own) == (own / "vocabulary.json", VocabularySettings(CHECKPOINT_SIZE))
+    assert parse_settings({}, own) == (own / "vocabulary.json", VocabularySettings())
     assert parse_settings({"size": 5}, own) == (own / "vocabulary.json", VocabularySettings(5))
     assert parse_settings({"vocabulary": str(other)}, own) == (other, VocabularySettings())
+
+
+def test_a_drafters_own_file_is_cut_where_it_has_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the usual size, or to all tokens of a target with fewer; a set without an order is used whole."""
+    RANKINGS.save(tmp_path / "vocabulary.json", {})
+    for usual, size in ((3, 3), (CHECKPOINT_SIZE, 10)):
+        monkeypatch.setattr(settings, "CHECKPOINT_SIZE", usual)
+        cut = open_vocabularies({"language": "english"}, tmp_path, 10)
+        assert cut is not None
+        assert len(cut.ids[0]) == size
+    unordered = Ranking((4, 5), ranked=False)
+    Rankings(10, {"english": unordered}, ()).save(tmp_path / "vocabulary.json", {})
+    whole = open_vocabularies({"language": "english"}, tmp_path, 10)
+    assert whole is not None
+    assert whole.ids[0].tolist() == [4, 5]
 
 
 def test_none_drafts_from_the_whole_vocabulary(own: Path, other: Path, tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models
+from tokenizers import AddedToken, Tokenizer, models
 
 from mtpc.errors import MTPCError
 from mtpc.vocabulary.token_bytes import TokenBytes, intersection, token_bytes
@@ -50,6 +51,20 @@ def test_incomplete_characters_are_tokens_too() -> None:
     read = token_bytes(byte_target())
     ids = byte_target()("語", add_special_tokens=False).input_ids
     assert [read.tokens[each] for each in ids] == [bytes([byte]) for byte in "語".encode()]
+
+
+def test_added_tokens_are_what_they_are_decoded_to() -> None:
+    """As a tokenizer's runs of spaces may be; some of them are tokens of the model as well."""
+    for tokenizer, contents in (
+        (sentence_piece(), ("\u2581\u2581", "x\u2581y", "<0x41>")),
+        (byte_level(), ("\u0120\u0120", "x y", "語")),
+    ):
+        changed = deepcopy(tokenizer)
+        changed.add_tokens([AddedToken(content, normalized=False) for content in contents])
+        read, (a,) = token_bytes(changed), changed("a", add_special_tokens=False).input_ids[-1:]
+        for content in contents:
+            added = changed.convert_tokens_to_ids(content)
+            assert f"a{read.text_of([added]).decode()}a" == changed.decode([a, added, a]).lstrip(), content
 
 
 def test_word_pieces() -> None:

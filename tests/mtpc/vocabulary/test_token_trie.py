@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mtpc.errors import MTPCError
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
 from mtpc.vocabulary.token_bytes import TokenBytes, token_bytes
 from mtpc.vocabulary.token_trie import (
     NextByteProbs,
@@ -157,9 +157,9 @@ def test_walks_draw_what_they_state() -> None:
     q = {token: math.exp(trie.log_prob(token, drafter)) for token in range(len(tokens.tokens))}
     counts, stated = drawn(trie, drafter, 3000)
     assert stated == pytest.approx({token: q[token] for token in stated}, rel=1e-12)
-    assert chi_square_p_value(counts, q) > 1e-4
+    assert chi_square(counts, q).p > 1e-4
     other = {t: math.exp(trie.log_prob(t, random_drafter(8, zeros=0.0))) for t in q}
-    assert chi_square_p_value(counts, other) < REJECT_BELOW
+    assert chi_square(counts, other).p < REJECT_BELOW
 
 
 def test_walks_at_every_uniform_cover_the_tokens_in_proportion() -> None:

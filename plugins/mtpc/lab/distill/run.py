@@ -141,12 +141,13 @@ class Distillation:
         """Generate one conversation. Raise `ConversationRejected` if it is discarded."""
         generator = np.random.default_rng((self.plan.seed, index))
         seed = int(generator.integers(1 << 31))
-        question = next(self._file_questions, None)
+        question, shortest = next(self._file_questions, None), 1
         if question is None:
             kind, user = await self._generate_question(generator, seed, generate)
+            shortest = MIN_QUESTION_CHARACTERS
         else:
             kind, user = question.kind_of_conversation, question.text.strip()
-        if len(user) < MIN_QUESTION_CHARACTERS:
+        if len(user) < shortest:
             raise ConversationRejected("question too short")
         if not self._questions.add(user):
             raise ConversationRejected("question seen before")

@@ -56,7 +56,7 @@ def file_tokens(path: Path, tokenizer: PreTrainedTokenizerBase) -> Iterator[Sequ
         raise MTPCError(f"{path} cannot be read as text: {error}.") from None
 
 
-def sample_tokens(files: Sequence[Path] | None, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+def text_tokens(files: Sequence[Path] | None, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Return the tokens of text files one after the other, or those of the included prompts.
 
     Args:
@@ -79,7 +79,7 @@ def build_rankings(texts: Iterable[tuple[str, Sequence[int]]], vocab_size: int, 
 
     Args:
         texts: Language and token ids of each text.
-        vocab_size: Size of the target's vocabulary.
+        vocab_size: Size of the target's vocabulary. Tokens that its tokenizer has beyond it are left out.
         always: Tokens that every draft vocabulary holds.
 
     Returns:
@@ -90,7 +90,8 @@ def build_rankings(texts: Iterable[tuple[str, Sequence[int]]], vocab_size: int, 
     """
     counts: defaultdict[str, np.ndarray] = defaultdict(lambda: np.zeros(vocab_size, dtype=np.int64))
     for language, tokens in texts:
-        counts[language] += np.bincount(np.asarray(tokens, dtype=np.int64), minlength=vocab_size)
+        ids = np.asarray(tokens, dtype=np.int64)
+        counts[language] += np.bincount(ids[ids < vocab_size], minlength=vocab_size)
     return Rankings(vocab_size, {name: rank(counts[name]) for name in sorted(counts)}, tuple(always))
 
 

@@ -27,5 +27,6 @@ def download(requirement: str, folder: Path, *, source: bool = False) -> Path:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *form, "-d", str(folder), requirement]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise MTPCError(f"pip could not download {requirement}: {done.stderr.strip().splitlines()[-1]}")
+        lines = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
+        raise MTPCError(f"pip could not download {requirement}: {lines[-1]}")
     return max(folder.iterdir(), key=lambda path: path.stat().st_mtime)

@@ -98,7 +98,7 @@ class Trainer(Generic[Model]):
         minutes: Time limit in minutes, earlier runs included. The learning rate decays over this time. None: no limit.
 
     Raises:
-        MTPCError: The state file is damaged or belongs to another training.
+        MTPCError: The state file is damaged or belongs to another training, or the processes' states differ.
     """
 
     def __init__(
@@ -121,6 +121,11 @@ class Trainer(Generic[Model]):
         if saved is not None:
             self._restore(saved)
         self.processes = Processes.started()
+        if self.processes.largest(self.update) != -self.processes.largest(-self.update):
+            raise MTPCError(
+                f"this process has made {self.update:,} updates in {resume}, but another one more or fewer: put the same "
+                "state file on every machine, or remove it from all."
+            )
         for learner in self.learners:
             self.processes.broadcast(learner.model.parameters())
 

@@ -72,7 +72,7 @@ def test_questions_are_answered_once_each_and_then_the_target_asks_itself(
     words = iter(np.random.default_rng(0).permutation(1000).tolist())
     texts = [" ".join(f"word{next(words)}" for _ in range(6)) for _ in range(30)]
     questions = [Question(text=f"What is {text}?", kind="sums") for text in texts]
-    questions += [Question(text="long " * MAX_PROMPT_TOKENS), questions[0]]
+    questions += [Question(text="long " * MAX_PROMPT_TOKENS), questions[0], Question(text=" "), Question(text="为什么?")]
     plan = DistillationPlan(tokens=6000, concurrency=4)
     with serving(answer=chatter) as (url, _):
         first = Distillation(template, tmp_path / "out", plan, questions)
@@ -83,6 +83,8 @@ def test_questions_are_answered_once_each_and_then_the_target_asks_itself(
     assert all(each.kind == "sums" for each in found[: len(asked) - 4])
     assert {"chat", "reasoning"} <= {each.kind for each in found}
     assert not any(each.user.startswith("long ") for each in found)
+    assert "为什么?" in {each.user for each in found}  # which would be too short for a question that the target asks
+    assert first.discarded["question too short"] >= 1
     assert first.discarded["question too long"] == 1
     assert first.discarded["question seen before"] >= 1
     with serving(answer=chatter) as (url, _):

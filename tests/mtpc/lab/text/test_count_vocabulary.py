@@ -91,6 +91,11 @@ def test_no_text_at_all() -> None:
         build_rankings([], 10)
 
 
+def test_tokens_beyond_the_targets_vocabulary_are_not_counted() -> None:
+    """As a tokenizer may have."""
+    assert build_rankings([("a", [3, 3, 10, 12, 1])], 10).languages["a"].tokens == (3, 1)
+
+
 def test_languages_with_too_few_tokens_are_named() -> None:
     rankings = build_rankings([("a", range(1500)), ("b", range(2500)), ("c", [0])], 4000)
     notes = shortage_notes(rankings, 2500)

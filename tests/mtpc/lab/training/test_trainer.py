@@ -18,6 +18,7 @@ from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.training import precision
 from mtpc.lab.training.precision import training_dtype
+from mtpc.lab.training.processes import Processes
 from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe
 from mtpc.lab.training.trainer import Trainer
 from tests.mtpc.lab.training.tiny_recipes import CIRCUITS, RECIPES, tiny_target
@@ -141,6 +142,18 @@ def test_a_state_of_another_target_is_refused(target: FrozenTarget, tmp_path: Pa
     other.save_pretrained(tmp_path / "other")
     with pytest.raises(MTPCError, match=r"belongs to another training: its target_sha256 is"):
         Trainer(make(FrozenTarget(tmp_path / "other"), tmp_path), resume=state)
+
+
+@pytest.mark.parametrize("others", [0, 5])
+def test_processes_that_would_resume_from_different_states_are_refused(
+    target: FrozenTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: int
+) -> None:
+    """They would otherwise wait for each other without end."""
+    with pytest.raises(StoppedError):
+        Trainer(RECIPES["fastmtp"](target, tmp_path), resume=tmp_path / "state", save_every=1).run(stop_after(2))
+    monkeypatch.setattr(Processes, "largest", lambda self, value: max(value, others if value >= 0 else -others))
+    with pytest.raises(MTPCError, match="has made 1 updates in .*, but another one more or fewer"):
+        Trainer(RECIPES["fastmtp"](target, tmp_path), resume=tmp_path / "state")
 
 
 @pytest.mark.parametrize("method", METHODS)
