@@ -29,10 +29,10 @@ from benchmarks.arguments import listed, one_sentence
 from benchmarks.gpu.mechanisms import TIMES, milliseconds
 from benchmarks.subword_circuits import MEGA, draft_bytes
 from mtpc.files import provenance
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.lab.table import Table
 from mtpc.methods.drafter import Drafter, load_drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.noise import counter_uniforms
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.target_head.shared import SharedHead

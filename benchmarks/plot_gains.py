@@ -1,4 +1,4 @@
-"""Plot tokens/s without and with a drafter at batch size 1, as shown in docs/measurements.md.
+"""Plot tokens/s without and with a drafter at batch size 1, as shown in docs/benchmarks/byte-level.md.
 
     python -m benchmarks.plot_gains --results "a model, its drafter" runs/bench/results.json ... --out docs/gains.png
 
