@@ -96,7 +96,7 @@ $(DOCS_VENV)/.stamp: requirements/docs.txt | test-env
 	@touch $@
 
 docs: $(DOCS_VENV)/.stamp  ## build the documentation site into runs/site; a broken link ends it
-	PYTHONPATH=plugins $(BIN)/python scripts/reference_pages.py runs/reference
+	PYTHONPATH=plugins $(BIN)/python scripts/reference_pages.py
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
 
 bench: env  ## measure vLLM without a drafter, with it and with its own, into runs/bench (BENCH=... passes arguments)

@@ -82,8 +82,8 @@ class Found(NamedTuple):
 
     def host_overhead(self, kind: str) -> float:
         """Return the share of the time that prompt lookup and the choice of draft lengths take."""
-        seconds = sum(one.seconds for one in self.of(kind))
-        return sum(one.time_share("lengths") * one.seconds for one in self.of(kind)) / seconds
+        overhead = sum(one.part_seconds.get("lengths", 0.0) * one.draft_calls for one in self.of(kind))
+        return overhead / sum(one.seconds for one in self.of(kind))
 
 
 def median_rounds(rounds: Sequence[Measurement]) -> list[Measurement]:

@@ -39,11 +39,11 @@ from mtpc.errors import MTPCError
 from mtpc.files import provenance
 from mtpc.files.hub import local_folder
 from mtpc.lab.evaluation.prompts import prompts_of_file
+from mtpc.lab.evaluation.reference import truncate_cache
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
 from mtpc.methods.drafter import load_drafter
 from mtpc.methods.pair import PairConfig
-from mtpc.methods.reference import truncate_cache
 
 CONSOLE = Console(width=160)
 FIRST = 32  # most probable first tokens of a draft that are continued

@@ -1,7 +1,7 @@
 # Either engine on a CPU, as the tests run it: in the environment that scripts/make_env.sh makes.
 #
 #   docker build -f docker/cpu.Dockerfile --build-arg ENGINE=vllm -t mtpc-cpu .      (or ENGINE=sglang)
-#   docker run --rm -p 8000:8000 mtpc-cpu make serve
+#   docker run --rm --network host mtpc-cpu make serve      (or make serve-sglang; they listen on 127.0.0.1 only)
 #
 # Where pip does not know PyTorch's index of CPU wheels: --build-arg PIP_EXTRA_INDEX_URL=...
 FROM python:3.11-slim-bookworm
@@ -19,7 +19,7 @@ COPY requirements requirements
 COPY scripts scripts
 COPY serve_configs serve_configs
 COPY weights weights
+COPY tests/support/sglang_cpu tests/support/sglang_cpu
 RUN scripts/make_env.sh ${ENGINE}
 
-EXPOSE 8000
 CMD ["make", "help"]

@@ -10,6 +10,6 @@ FROM ${IMAGE}:${VERSION}
 
 COPY pyproject.toml README.md LICENSE /opt/mtpc-plugins/
 COPY plugins /opt/mtpc-plugins/plugins
-RUN python3 -m pip install --no-cache-dir --break-system-packages /opt/mtpc-plugins
+RUN python3 -m pip install --no-cache-dir --break-system-packages '/opt/mtpc-plugins[cli]'
 
 ENTRYPOINT ["python3", "-m", "sglang.launch_server", "--host", "0.0.0.0"]

@@ -5,11 +5,11 @@
 #     --speculative-config '{"method": "eagle", "model": "/weights/byte-mtpc-hmm-n8", "num_speculative_tokens": 7,
 #     "draft_sample_method": "probabilistic"}'
 #
-# vLLM's own image for CPUs: --build-arg IMAGE=public.ecr.aws/q9t5s3a7/vllm-cpu-release-repo
+# vLLM's own image for CPUs: --build-arg IMAGE=public.ecr.aws/q9t5s3a7/vllm-cpu-release-repo --build-arg VERSION=v0.32.0
 ARG IMAGE=vllm/vllm-openai
-ARG VERSION=v0.32.0
+ARG VERSION=v0.33.0
 FROM ${IMAGE}:${VERSION}
 
 COPY pyproject.toml README.md LICENSE /opt/mtpc-plugins/
 COPY plugins /opt/mtpc-plugins/plugins
-RUN python3 -m pip install --no-cache-dir --break-system-packages /opt/mtpc-plugins
+RUN python3 -m pip install --no-cache-dir --break-system-packages '/opt/mtpc-plugins[cli]'

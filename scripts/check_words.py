@@ -1,4 +1,4 @@
-"""Check that pages, docstrings and comments use the field's words in short sentences.
+"""Check that pages, docstrings, comments and configurations use the field's words in short sentences.
 
     python scripts/check_words.py [FILE...]
 
@@ -24,6 +24,7 @@ PAGES = [
 SOURCES = [
     file for name in ("plugins", "benchmarks", "scripts", "tests") for file in sorted((ROOT / name).rglob("*.py"))
 ]
+CONFIGURATIONS = [file for file in sorted((ROOT / "serve_configs").rglob("*")) if file.suffix in (".yaml", ".yml")]
 LONGEST = 30  # words of a sentence
 # A private word, as a regular expression, and what the field writes.
 WORDS = {
@@ -112,9 +113,22 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
     yield last, comment
 
 
+def comments(source: str) -> str:
+    """The comments of a YAML file as paragraphs; the first line of a comment at the top is a command."""
+    lines = []
+    for number, line in enumerate(source.splitlines()):
+        before, _, comment = line.partition("#")
+        lines.append(comment.strip() if not before else f"\n{comment.strip()}\n")
+        if not number:
+            lines.append("")
+    return "\n".join(lines)
+
+
 def problems_of(file: Path) -> Iterator[str]:
-    """What is wrong with a page or a Python file."""
+    """What is wrong with a page, a Python file or a YAML file."""
     text = file.read_text(encoding="utf-8")
+    if file.suffix in (".yaml", ".yml"):
+        text = comments(text)
     if file.suffix != ".py":
         yield from (f"{file}: {problem}" for problem in problems(text))
         return
@@ -124,7 +138,7 @@ def problems_of(file: Path) -> Iterator[str]:
 
 def main() -> None:
     """Print what is wrong with the files."""
-    files = [Path(name) for name in sys.argv[1:]] or [*PAGES, *SOURCES]
+    files = [Path(name) for name in sys.argv[1:]] or [*PAGES, *SOURCES, *CONFIGURATIONS]
     found = [problem for file in files for problem in problems_of(file)]
     print("\n".join(found))
     sys.exit(bool(found))

@@ -1,9 +1,9 @@
-"""Writes the pages of the documentation site that are generated, for `make docs`.
+"""Writes the pages of docs/ that describe the code: commands, settings, checkpoints, metrics, integration points.
 
-    python scripts/reference_pages.py FOLDER
+    python scripts/reference_pages.py
 
 Commands come from typer, settings and checkpoint formats from pydantic models, metrics and integration points from
-their tables.  Pages of the repository that are no part of `docs/` are copied, with their links adapted.
+their tables.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,16 +29,14 @@ from mtpc.serving.integration_point import IntegrationPoint
 from sglang_mtpc.token_map import TokenMap
 from vllm_mtpc.additional_config import VLLMDraftSettings
 
-ROOT = Path(__file__).parent.parent
-COPIED = {
-    "changelog.md": "CHANGELOG.md",
-    "developer/contributing.md": "CONTRIBUTING.md",
-    "examples.md": "examples/README.md",
-    "weights.md": "weights/README.md",
-}
+DOCS = Path(__file__).parent.parent / "docs"
+NOTE = "<!-- Written by scripts/reference_pages.py: change the code, then run it. -->\n\n"
 ATTRIBUTE = re.compile(r"^(\w+): (.*)$")
 COMMENTED = re.compile(r"^    (\w+): [^#\n]*  # (.+)$", re.MULTILINE)
-COST = "\n## Step costs\n\n`step_cost` is an object with these keys; points are pairs of a number and a cost.\n\n"
+COST = (
+    "\n## Step costs\n\n`step_cost` is an object with these keys; points are pairs of a number and a cost.\n"
+    "The unit is a decoding step of one request without draft tokens.\n\n"
+)
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -142,8 +139,12 @@ def cli() -> str:
         parts.append(f"## {name}\n\n{inspect.cleandoc(command.help or '')}\n")
         rows = []
         for parameter in command.params:
-            names = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar or parameter.name]
+            names = [parameter.metavar or parameter.name]
+            if parameter.param_type_name == "option":
+                names = [*parameter.opts, *parameter.secondary_opts]
             shown = parameter.show_default if isinstance(parameter.show_default, str) else parameter.default
+            if isinstance(shown, tuple):
+                shown = ",".join(map(str, shown))
             default = "required" if parameter.required else f"`{shown}`" if shown not in (None, "") else ""
             rows.append((", ".join(f"`{name}`" for name in names), default, parameter.help or ""))
         parts.append(table(("option", "default", "meaning"), rows))
@@ -177,36 +178,23 @@ def integration_points() -> str:
 
 
 def pages() -> dict[str, str]:
-    """Every generated page, by its path in the site."""
-    copied = {}
-    for page, source in COPIED.items():
-        up = "../" * page.count("/")
-        text = re.sub(r"\]\((?:\.\./)?docs/", f"]({up}", (ROOT / source).read_text(encoding="utf-8"))
-        copied[page] = re.sub(r"\]\((?:\.\./)?weights/README\.md", f"]({up}weights.md", text)
-    return {
+    """Every generated page, by its path in docs/."""
+    found = {
         "reference/cli.md": cli(),
         "reference/vllm.md": settings("vLLM", '`--additional-config \'{"mtpc": {"KEY": VALUE}}\'`.', VLLMDraftSettings),
         "reference/sglang.md": settings(
             "SGLang",
             "`--speculative-token-map 'FILE?KEY=VALUE&KEY=VALUE'`.\n"
-            "`FILE` is the `vocabulary` and may be left out; values are JSON.",
+            "`FILE` is the `vocabulary` and may be left out; values are JSON, or text without quotes.",
             TokenMap,
         ),
         "reference/checkpoint.md": checkpoint(),
         "reference/metrics.md": metrics(),
         "developer/integration-points.md": integration_points(),
-        **copied,
     }
-
-
-def main() -> None:
-    """Write all pages."""
-    folder = Path(sys.argv[1])
-    for name, text in pages().items():
-        page = folder / name
-        page.parent.mkdir(parents=True, exist_ok=True)
-        page.write_text(text, encoding="utf-8")
+    return {name: NOTE + text for name, text in found.items()}
 
 
 if __name__ == "__main__":
-    main()
+    for page, text in pages().items():
+        (DOCS / page).write_text(text, encoding="utf-8")

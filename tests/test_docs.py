@@ -14,6 +14,7 @@ import pytest
 from mtpc.metrics.exporter import INFO, METRICS
 from scripts import check_words
 from scripts.reference_pages import pages as generated_pages
+from scripts.site_hook import COPIED, adapted
 from tests.support.example_commands import check_options, command
 
 ROOT = Path(__file__).parent.parent
@@ -35,15 +36,19 @@ ROOMS = (
 )
 
 
-@cache
-def generated() -> dict[Path, str]:
-    """The pages that only the site has, by where they would be."""
-    return {DOCS / name: text for name, text in generated_pages().items()}
+def reference(name: str) -> str:
+    """A page of the reference."""
+    return (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_pages_that_are_written_from_the_code_are_current() -> None:
+    for name, text in generated_pages().items():
+        assert (DOCS / name).read_text(encoding="utf-8") == text, "run python scripts/reference_pages.py"
 
 
 def text_of(page: Path) -> str:
     """Without code blocks."""
-    return BLOCK.sub("", generated().get(page) or page.read_text(encoding="utf-8"))
+    return BLOCK.sub("", page.read_text(encoding="utf-8"))
 
 
 def anchors(page: Path) -> set[str]:
@@ -59,7 +64,7 @@ def test_links_lead_somewhere(page: Path) -> None:
             continue
         name, _, anchor = link.partition("#")
         linked = (page.parent / name).resolve() if name else page
-        assert linked.exists() or linked in generated(), link
+        assert linked.exists(), link
         if anchor:
             assert anchor in anchors(linked), link
 
@@ -96,7 +101,7 @@ def test_commands_parse(page: Path) -> None:
 
 def test_examples_of_the_help_parse_and_can_be_pasted() -> None:
     """A terminal of 80 columns wraps no line: a pasted command would break where it does."""
-    text = generated()[DOCS / "reference" / "cli.md"]
+    text = reference("cli")
     assert check_commands(text) > 35
     assert not [line for _, block in BLOCK.findall(text) for line in block.splitlines() if len(line) > 76]
 
@@ -137,7 +142,7 @@ def test_metrics_and_alerts_are_those_that_there_are() -> None:
     metrics = {INFO, *(f"{name}_total" for name in METRICS)}
     assert named == metrics.union(alerts)
     for name in metrics:
-        assert f"`{name}`" in generated()[DOCS / "reference" / "metrics.md"]
+        assert f"`{name}`" in reference("metrics")
 
 
 @cache
@@ -196,6 +201,16 @@ def run(said: str) -> None:
     ]
 
 
+def test_comments_of_configurations_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "chat.yaml"
+    file.write_text("# vllm serve says\n# What it\n# said.\nsaid: 1  # it pays\n")
+    assert [problem.split(": ")[2] for problem in check_words.problems_of(file)] == [
+        "vllm serve says",
+        "What it said.",
+        "it pays",
+    ]
+
+
 def test_readme_is_short_and_names_no_test() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 150
@@ -206,7 +221,7 @@ def test_readme_is_short_and_names_no_test() -> None:
 
 
 def test_every_command_and_setting_has_its_row() -> None:
-    commands = generated()[DOCS / "reference" / "cli.md"]
+    commands = reference("cli")
     for words in {tuple(words[:2]) for page in check_words.PAGES for words in command_lines(page.read_text())}:
         named, count = command(tuple(word for word in words if not word.startswith("-")))
         section = commands.partition(f"## mtpc {' '.join(words[:count])}\n")[2].partition("\n## ")[0]
@@ -214,7 +229,7 @@ def test_every_command_and_setting_has_its_row() -> None:
             if parameter.param_type_name == "option":
                 assert f"`{parameter.opts[0]}`" in section, (words, parameter.opts)
     for page, keys in (("vllm", "copy adaptive step_cost store"), ("sglang", "copy adaptive step_cost borrow")):
-        text = generated()[DOCS / "reference" / f"{page}.md"]
+        text = reference(page)
         for key in ["vocabulary", "size", "language", "plain", "verifying", *keys.split()]:
             row = re.search(rf"^\| `{key}` \|.*\| (.*) \|$", text, re.MULTILINE)
             assert row, key
@@ -232,4 +247,15 @@ def test_the_api_page_names_what_exists() -> None:
 
 def test_navigation_has_every_page() -> None:
     named = set(re.findall(r"(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
-    assert named == {str(page.relative_to(DOCS)) for page in (*DOCS.rglob("*.md"), *generated())}
+    assert named == {*(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")), *COPIED.values()}
+
+
+def test_links_of_the_repository_are_links_of_the_site() -> None:
+    for source, link, adapted_link in (
+        ("docs/start/vllm.md", "../../examples/README.md", "../examples.md"),
+        ("docs/start/vllm.md", "install.md#without-a-gpu", "install.md#without-a-gpu"),
+        ("weights/README.md", "../docs/benchmarks/chat.md#a", "benchmarks/chat.md#a"),
+        ("CONTRIBUTING.md", "docs/developer/testing.md", "testing.md"),
+        ("docs/index.md", "https://example.org/a.md", "https://example.org/a.md"),
+    ):
+        assert adapted(f"[text]({link})", source) == f"[text]({adapted_link})"

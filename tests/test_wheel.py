@@ -128,7 +128,7 @@ def test_it_is_all_that_a_clean_environment_needs_besides_an_engine(wheel: Path,
         assert count == "60"
     assert "serve" in run(tmp_path / "bin" / "mtpc", "--help", PYTHONPATH=others)
     assert run(python, "-c", BASE_ALONE, PYTHONPATH=others).split() == ["mtpc", "sglang", "vllm"]
-    sentence = "mtpc: this command needs the package typer: pip install 'mtpc-plugins[cli]'.\n2\n"
+    sentence = "mtpc: this command needs the package typer: in a checkout, pip install '.[cli]'.\n2\n"
     assert run(python, "-c", COMMAND_ALONE, PYTHONPATH=others) == sentence
 
 

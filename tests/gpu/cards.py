@@ -69,13 +69,13 @@ CARDS = (
     Card(
         "load", "do both engines and this project load, and answer once?", 240,
         {
-            "vllm/imports": Row("vllm", 25, "tests.gpu.loads:imports", ("vllm",), on_cpu=True),
-            "sglang/imports": Row("sglang", 25, "tests.gpu.loads:imports", ("sglang",), on_cpu=True),
+            "sglang/answer": Row("sglang", 120, "tests.gpu.loads:sglang_answers", on_cpu=True),
+            "vllm/answer-flash-attention": Row("vllm", 45, "tests.gpu.loads:vllm_answers", ("FLASH_ATTN", "bfloat16")),
+            "vllm/answer": Row("vllm", 45, "tests.gpu.loads:vllm_answers", ("TRITON_ATTN", "float32"), on_cpu=True),
             "vllm/doctor": Row("vllm", 20, "tests.gpu.loads:engine_fits", ("vllm",), on_cpu=True),
             "sglang/doctor": Row("sglang", 20, "tests.gpu.loads:engine_fits", ("sglang",), on_cpu=True),
-            "vllm/answer": Row("vllm", 45, "tests.gpu.loads:vllm_answers", ("TRITON_ATTN", "float32"), on_cpu=True),
-            "vllm/answer-flash-attention": Row("vllm", 45, "tests.gpu.loads:vllm_answers", ("FLASH_ATTN", "bfloat16")),
-            "sglang/answer": Row("sglang", 120, "tests.gpu.loads:sglang_answers", on_cpu=True),
+            "vllm/imports": Row("vllm", 25, "tests.gpu.loads:imports", ("vllm",), on_cpu=True),
+            "sglang/imports": Row("sglang", 25, "tests.gpu.loads:imports", ("sglang",), on_cpu=True),
         },
     ),
     Card(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 
 from mtpc.cuda_graph import capture_graph
-from mtpc.methods.reference import ReferenceDrafter
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from tests.gpu.running import NotRunError, Run
 from tests.gpu.waiting import Waits
 from tests.gpu.whole import Batch, Drafts, differing, examples

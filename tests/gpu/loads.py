@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import entry_points
 
-from mtpc.lab.doctor import examine
+from mtpc.lab.doctor import examination
 from tests.engine.exact import Reference
 from tests.engine.prompts import prompts
 from tests.gpu.running import Run
@@ -57,7 +57,7 @@ def engine_fits(engine: str) -> Callable[[Run], str]:
     def row(run: Run) -> str:
         registered = [point.name for point in entry_points(group=PLUGINS[engine])]
         assert "mtpc" in registered, f"{engine} does not find this project's plugin, but {registered}"
-        findings = examine()
+        findings = examination().all
         failed = [f"{finding.subject}: {finding.detail}" for finding in findings if not finding.ok]
         assert not failed, "; ".join(failed)
         return f"{len(findings)} findings, all ok"

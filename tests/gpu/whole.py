@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import Draft, Mode, TreeDraft
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.noise import counter_uniforms
 from mtpc.parallel.borrow import borrow_nodes
 from mtpc.prompt_lookup.mixture import Copied

@@ -28,7 +28,7 @@ Step = Callable[[Tensor, Tensor, list[int]], Verified]
 
 
 class DraftsTokens(Protocol):
-    """The part of `mtpc.methods.reference.ReferenceDrafter` that decoding needs: it knows nothing yet."""
+    """The part of `mtpc.lab.evaluation.reference.ReferenceDrafter` that decoding needs: it knows nothing yet."""
 
     def draft(
         self, hidden: Tensor, following: Tensor, num_drafts: int, temperature: Tensor | None, noise: Tensor | None
@@ -36,7 +36,7 @@ class DraftsTokens(Protocol):
 
 
 class DraftsTrees(Protocol):
-    """The part of `mtpc.methods.reference.ReferenceDrafter` that decoding with trees needs: it knows nothing yet."""
+    """As `DraftsTokens`, for decoding with trees: it knows nothing yet."""
 
     def draft_tree(
         self, hidden: Tensor, following: Tensor, size: int, temperature: Tensor | None, max_children: int | None

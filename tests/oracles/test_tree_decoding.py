@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import TreeDraft
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
 from mtpc.methods.drafter import Drafter
-from mtpc.verify import verify_tree_greedy
+from mtpc.verify.tree import follow_choices
 from tests.oracles.decoding import Target, decode, decode_with_trees
 from tests.oracles.toy import CIRCUIT_RUNS, DRAFTS, START, STATES, TARGET, circuit_drafter, session
 from tests.oracles.trees import as_draft, prefixes_of
@@ -32,7 +32,7 @@ class WholeTree:
     def draft_tree(
         self, hidden: Tensor, following: Tensor, size: int, temperature: Tensor | None, max_children: int | None
     ) -> TreeDraft:
-        """As `mtpc.methods.reference.ReferenceDrafter.draft_tree`; the arguments are not needed."""
+        """As `mtpc.lab.evaluation.reference.ReferenceDrafter.draft_tree`; the arguments are not needed."""
         return self.draft
 
 
@@ -49,11 +49,11 @@ def first_three(drafter: Drafter, temperature: float, target: Target = TARGET) -
 @pytest.mark.parametrize("kind", KINDS)
 def test_trees_of_circuits_are_lossless(kind: str, temperature: float) -> None:
     counts = first_three(circuit_drafter(kind), temperature)
-    assert chi_square_p_value(counts, TARGET.joint(START, 3, temperature)) > 1e-4
+    assert chi_square(counts, TARGET.joint(START, 3, temperature)).p > 1e-4
 
 
 def test_control_a_target_at_another_temperature_is_found() -> None:
-    assert chi_square_p_value(first_three(circuit_drafter("hmm"), 0.5), TARGET.joint(START, 3, 1.0)) < REJECT_BELOW
+    assert chi_square(first_three(circuit_drafter("hmm"), 0.5), TARGET.joint(START, 3, 1.0)).p < REJECT_BELOW
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -99,4 +99,4 @@ def test_the_loop_and_the_batched_rule_walk_alike() -> None:
     for (draft, token), accepted in zip(seen, decoded.accepted, strict=True):
         prefixes = prefixes_of(draft.tokens[0].tolist(), draft.parents[0].tolist())
         logits = torch.stack([TARGET(torch.tensor([token, *x]))[1][-1] for x in [(), *prefixes]])
-        assert verify_tree_greedy(draft.tokens, draft.parents, logits[None]).accepted.item() == accepted
+        assert follow_choices(draft.tokens, draft.parents, logits[None].argmax(-1)).accepted.item() == accepted

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import Draft
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.methods.drafter import Drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 
 STATES, START, DRAFTS = 4, 2, 3
@@ -54,7 +54,7 @@ class MarkovDrafter:
     def draft(
         self, hidden: Tensor, following: Tensor, num_drafts: int, temperature: Tensor | None, noise: Tensor | None
     ) -> Draft:
-        """As `mtpc.methods.reference.ReferenceDrafter.draft`; the hidden states are not needed."""
+        """As `mtpc.lab.evaluation.reference.ReferenceDrafter.draft`; the hidden states are not needed."""
         tokens, probs, token = [], [], following[:, -1]
         for i in range(num_drafts):
             if noise is None or temperature is None:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from mtpc.errors import MTPCError
 from mtpc.target_head.shared import SharedHead
-
-Cache = Literal["pages"]  # the engine's KV cache pages, with keys and values of each draft layer
 
 
 class TargetInterface:
@@ -64,11 +62,6 @@ class TargetInterface:
     def needs_layers(self) -> int | None:
         """L, the number of layers that the target must have; None: any."""
         return None
-
-    @property
-    def cache(self) -> Cache:
-        """Where its keys and values are."""
-        return "pages"
 
 
 class DrafterTokens(nn.Module):

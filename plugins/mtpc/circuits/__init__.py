@@ -7,14 +7,14 @@ from mtpc.circuits.btree import BinaryTree
 from mtpc.circuits.cp import CanonicalPolyadic
 from mtpc.circuits.ff import FullyFactorized
 from mtpc.circuits.hmm import HiddenMarkov
-from mtpc.circuits.params import CircuitParams, temper
+from mtpc.circuits.params import CircuitParams
 from mtpc.errors import MTPCError
 
 CIRCUITS: dict[str, type[Circuit]] = {
     circuit.kind: circuit for circuit in (FullyFactorized, CanonicalPolyadic, HiddenMarkov, BinaryTree)
 }
 
-__all__ = ["CIRCUITS", "Circuit", "CircuitParams", "allowed_rank", "build_circuit", "temper"]
+__all__ = ["CIRCUITS", "Circuit", "CircuitParams", "allowed_rank", "build_circuit"]
 
 
 def allowed_rank(kind: str, rank: int) -> int:

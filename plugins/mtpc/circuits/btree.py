@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mtpc.circuits.base import Circuit, State
-from mtpc.circuits.params import CircuitParams, normalize_log
+from mtpc.circuits.params import CircuitParams
 
 
 @dataclass(frozen=True)
@@ -177,24 +177,3 @@ class BinaryTree(Circuit):
             belief = torch.logsumexp(belief[..., None] + inner[:, step.node - 1, None], 2)
             kept.append(belief)
         return (*kept, belief)
-
-    def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
-        """Reweight the nodes above the first leaf, from the bottom up, by the likelihood of the first token."""
-        root, inner = sums
-        spine = [level[0] for level in self.levels if self._above_first(level[0])]
-        rows = list(inner.unbind(1))
-        for index in reversed(spine[1:]):
-            joint = rows[index - 1] + first[:, None]
-            first = torch.logsumexp(joint, -1)
-            rows[index - 1] = normalize_log(joint)
-        conditioned = torch.stack(rows, 1) if rows else inner
-        return torch.log_softmax(root + first, -1), conditioned
-
-    def _above_first(self, index: int) -> bool:
-        """Return whether a node is on the path from the root to the first leaf."""
-        while index > 0:
-            parent = self.nodes[index].parent
-            if self.nodes[parent].children[0] != TreeChild(index, False):
-                return False
-            index = parent
-        return True

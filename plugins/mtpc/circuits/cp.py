@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from mtpc.circuits.base import Circuit, State
@@ -29,7 +28,3 @@ class CanonicalPolyadic(Circuit):
     def advance(self, sums: tuple[Tensor, ...], position: int, state: State, evidence: Tensor) -> State:
         """Add the token's log-likelihood to each component."""
         return (state[0] + evidence,)
-
-    def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
-        """Return the posterior of the component given the first token."""
-        return (torch.log_softmax(sums[0] + first, -1),)

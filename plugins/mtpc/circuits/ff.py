@@ -40,7 +40,3 @@ class FullyFactorized(Circuit):
     def conditional(self, state: State, probs: Tensor) -> Tensor:
         """Return the leaf itself."""
         return probs[:, 0]
-
-    def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
-        """Return the sums unchanged."""
-        return sums

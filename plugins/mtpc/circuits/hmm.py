@@ -43,11 +43,6 @@ class HiddenMarkov(Circuit):
         filtered = (state[0] + evidence).softmax(-1)  # [B, P, R]
         return ((filtered @ sums[1][:, position].exp()).log(),)
 
-    def condition_sums(self, sums: tuple[Tensor, ...], first: Tensor) -> tuple[Tensor, ...]:
-        """Return the posterior of the first state given the first token; transitions stay unchanged."""
-        initial, transitions = sums
-        return torch.log_softmax(initial + first, -1), transitions
-
     def transitions(self, sums: tuple[Tensor, ...]) -> Tensor:
         """Return the transition matrices."""
         return sums[1]

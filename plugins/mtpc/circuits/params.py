@@ -28,29 +28,6 @@ def _upcast(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
 
 
-def temper(params: CircuitParams, temperature: Tensor) -> CircuitParams:
-    """Raise every leaf and sum distribution to the power 1/T and renormalize it.
-
-    The result is a circuit of the same structure, so it is sampled and evaluated exactly.
-    It is not the tempered joint q(x)^(1/T), which is intractable for a mixture.
-    This is the reference: heads scale their logits before they normalize them, which saves a pass.
-
-    Args:
-        params: Of B circuits.
-        temperature: [B], positive.
-
-    Returns:
-        Circuit parameters of the same shapes.
-    """
-    params = params.upcast()
-
-    def one(weights: Tensor) -> Tensor:
-        scale = temperature.to(weights.dtype).view(-1, *[1] * (weights.ndim - 1))
-        return torch.log_softmax(weights / scale, -1)
-
-    return CircuitParams(one(params.leaves), tuple(one(weights) for weights in params.sums))
-
-
 def token_evidence(leaves: Tensor, x: Tensor) -> Tensor:
     """Return log phi_ij(x_i), the evidence of tokens about the components.
 

@@ -18,4 +18,4 @@ def missing_extra(error: ModuleNotFoundError) -> str:
     if package in ("", "mtpc", "vllm_mtpc", "sglang_mtpc"):
         raise error
     extra = "train" if package in TRAINING else "cli"
-    return f"this command needs the package {package}: pip install 'mtpc-plugins[{extra}]'."
+    return f"this command needs the package {package}: in a checkout, pip install '.[{extra}]'."

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mtpc.errors import MTPCError
+from mtpc.lab.torchrun import is_first
 
 
 def try_folder(folder: Path) -> None:
@@ -20,7 +21,7 @@ def try_folder(folder: Path) -> None:
     Raises:
         MTPCError: The folder cannot be created or written into.
     """
-    if not _writes():
+    if not is_first():
         return
     with _refusing(folder), _made(folder), tempfile.TemporaryFile(dir=folder):
         pass
@@ -48,7 +49,7 @@ def try_file(file: Path) -> None:
     Raises:
         MTPCError: The file cannot be written, or its folder cannot be created.
     """
-    if not _writes():
+    if not is_first():
         return
     with _refusing(file):
         path = Path(os.path.realpath(file))  # resolves links, also broken ones
@@ -57,11 +58,6 @@ def try_file(file: Path) -> None:
                 return
         with _made(path.parent), path.open("xb"):
             path.unlink()
-
-
-def _writes() -> bool:
-    """Return whether this process is the only one, or the first of those that torchrun started."""
-    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ["RANK"] == "0"
 
 
 @contextmanager

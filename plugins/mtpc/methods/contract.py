@@ -150,7 +150,7 @@ class DraftMethod(ABC):
     def autoregressive(self, config: Any) -> AutoregressivePart | None:
         """Build the untrained autoregressive part; None: the drafter has none.
 
-        transformers is imported only here.
+        The layers are made of transformers, which an engine's process does not import: it has layers of its own.
         """
         if config.autoregressive is None:
             return None

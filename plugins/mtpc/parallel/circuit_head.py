@@ -111,15 +111,9 @@ class CircuitHead(nn.Module):
         assert not isinstance(self.leaves, HeadLeaves)
         return self.leaves.logits(states, slice(None)).float(), sums
 
-    def forward(self, hidden: Tensor, token: Tensor, temperature: Tensor | None = None) -> CircuitParams:
-        """Compute circuit parameters.
-
-        Args:
-            hidden: See `states`.
-            token: See `states`.
-            temperature: [B], positive; tempers the parameters like `mtpc.circuits.temper`. None: 1.
-        """
-        return to_circuit_params(*self.logits(hidden, token), temperature)
+    def forward(self, hidden: Tensor, token: Tensor) -> CircuitParams:
+        """Compute circuit parameters from the inputs of `logits`."""
+        return to_circuit_params(*self.logits(hidden, token))
 
     def leading(self, circuit: Circuit, window: int) -> dict[str, Tensor]:
         """Return the weights of a chain's first positions by name. The trunk's weights belong to no position."""
@@ -153,7 +147,8 @@ def to_circuit_params(leaves: Tensor, sums: tuple[Tensor, ...], temperature: Ten
     Args:
         leaves: Unnormalized, [B, n, R, V].
         sums: Unnormalized, see `Circuit.sum_shapes`.
-        temperature: [B], positive. None: 1.
+        temperature: T [B], positive; every leaf and sum distribution is raised to the power 1/T. That is not the
+            joint distribution to the power 1/T, which is intractable for a mixture. None: 1.
 
     Returns:
         Log-parameters.

@@ -32,22 +32,6 @@ class TreeVerifyOutput(NamedTuple):
     path: Tensor
 
 
-def verify_tree_greedy(tokens: Tensor, parents: Tensor, target: Tensor) -> TreeVerifyOutput:
-    """Follow the target's most probable tokens through the tree.
-
-    The emitted tokens are those of greedy decoding without a drafter.
-
-    Args:
-        tokens: int64 [B, N], see `mtpc.draft.TreeDraft`.
-        parents: int64 [B, N], see `mtpc.draft.TreeDraft`.
-        target: Logits or probabilities at the root (the token that the tree continues) and at each node, [B, N + 1, V].
-
-    Returns:
-        Accepted and emitted tokens.
-    """
-    return follow_choices(tokens, parents, target.argmax(-1))
-
-
 def verify_tree(tokens: Tensor, parents: Tensor, target: Tensor, uniforms: Tensor) -> TreeVerifyOutput:
     """Sample the target's token at every node, and accept the nodes that these choices reach.
 

@@ -17,9 +17,9 @@ from mtpc.autoregressive.lora import ADAPTED_MODULES, LoRALayersConfig
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated
 from mtpc.files.target import Target
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.methods.drafter import Drafter, load_drafter, save_drafter
 from mtpc.methods.mtpc import MTPC, MTPCConfig
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.oracles.adapted_layers import AdaptedLayersOracle, merged_weights
 from tests.support.tiny_models import KINDS, SIZE, VOCAB, make_target

@@ -37,7 +37,6 @@ def test_by_default_everything_is_the_targets() -> None:
         and autoregressive.own_vocabulary is None
         and not autoregressive.has_own_embedding
     )
-    assert autoregressive.cache == "pages"
     assert DrafterTokens.of(autoregressive) is None
     drafter, target = EXAMPLES["fastmtp-llama"](), SharedHead.of(tiny_target())
     assert drafter.head(target) is target

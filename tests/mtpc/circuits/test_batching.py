@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from mtpc.circuits import CircuitParams, temper
+from mtpc.circuits import CircuitParams
 from tests.oracles.cases import ONE_OF_EACH, Case, take_row
+from tests.support import circuit_ops
 
 ROWS = 5
 CASES = [*ONE_OF_EACH, *(Case(kind, 7, 1 if kind == "ff" else 4, 11) for kind in ("ff", "cp", "hmm", "btree"))]
@@ -27,14 +29,14 @@ def test_batch_equals_rows(case: Case) -> None:
     noise = torch.rand(ROWS, case.window, generator=generator)
     temperature = torch.rand(ROWS, generator=generator) + 0.5
     operations: list[tuple[Any, tuple[torch.Tensor, ...]]] = [
-        (circuit.log_prob, (x,)),
-        (circuit.prefix_log_probs, (x,)),
-        (circuit.conditionals, (x,)),
-        (circuit.condition, (x[:, 0],)),
-        (circuit.sample, (noise,)),
-        (circuit.greedy, ()),
-        (circuit.greedy, (x[:, 0],)),
-        (temper, (temperature,)),
+        (partial(circuit_ops.log_prob, circuit), (x,)),
+        (partial(circuit_ops.prefix_log_probs, circuit), (x,)),
+        (partial(circuit_ops.conditionals, circuit), (x,)),
+        (partial(circuit_ops.condition, circuit), (x[:, 0],)),
+        (partial(circuit_ops.sample, circuit), (noise,)),
+        (partial(circuit_ops.greedy, circuit), ()),
+        (partial(circuit_ops.greedy, circuit), (x[:, 0],)),
+        (circuit_ops.temper, (temperature,)),
     ]
     for operation, arguments in operations:
         together = flat(operation(params, *arguments))
@@ -48,5 +50,5 @@ def test_batch_equals_rows(case: Case) -> None:
 def test_empty_batch(case: Case) -> None:
     params = take_row(case.params(), 0, 0)
     noise = torch.zeros(0, case.window)
-    assert case.circuit.sample(params, noise).shape == (0, case.window)
-    assert case.circuit.greedy(params).shape == (0, case.window)
+    assert circuit_ops.sample(case.circuit, params, noise).shape == (0, case.window)
+    assert circuit_ops.greedy(case.circuit, params).shape == (0, case.window)

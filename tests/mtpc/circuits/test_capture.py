@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from mtpc.circuits import CircuitParams, temper
+from mtpc.circuits import CircuitParams
 from mtpc.parallel.beams import BeamTree
 from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.tree import grow_tree
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import verify_tree
 from tests.oracles.cases import Case, cast, sum_shapes
+from tests.support import circuit_ops
 
 CASES = [
     Case(kind, window, 1 if kind == "ff" else 4, 9) for kind in ("ff", "cp", "hmm", "btree") for window in (1, 2, 7)
@@ -28,10 +29,15 @@ TREE = 8
 def draft(case: Case, params: CircuitParams, first: torch.Tensor, temperature: torch.Tensor, noise: torch.Tensor):
     """All that a drafter runs for one draft, and trees: (sampled tokens, their conditionals, greedy tokens, ...)."""
     circuit = case.circuit
-    conditioned = circuit.condition(temper(params, temperature), first)
-    tokens = circuit.sample(conditioned, noise)
-    conditionals = circuit.conditionals(conditioned, tokens)
-    drafted = (tokens, conditionals, circuit.greedy(params, first), circuit.log_prob(params, tokens))
+    conditioned = circuit_ops.condition(circuit, circuit_ops.temper(params, temperature), first)
+    tokens = circuit_ops.sample(circuit, conditioned, noise)
+    conditionals = circuit_ops.conditionals(circuit, conditioned, tokens)
+    drafted = (
+        tokens,
+        conditionals,
+        circuit_ops.greedy(circuit, params, first),
+        circuit_ops.log_prob(circuit, params, tokens),
+    )
     if case.window == 1:  # nothing is left to draft after the first token
         return drafted
     tree = borrow_nodes(grow_tree(circuit, params, first, TREE, case.window - 1), TREE // 2)

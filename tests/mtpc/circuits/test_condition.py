@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.oracles.cases import KINDS, ONE_OF_EACH, Case, cases_of, enumerate_rows, take_row
+from tests.support import circuit_ops
 
 TOLERANCE = 1e-9
 
@@ -16,9 +17,9 @@ def test_conditioned_log_prob(kind: str, subtests: pytest.Subtests) -> None:
         with subtests.test(str(case)):
             windows = case.windows()
             for first in range(case.vocabulary):
-                params = case.circuit.condition(case.params(), torch.tensor([first, first]))
+                params = circuit_ops.condition(case.circuit, case.params(), torch.tensor([first, first]))
                 for row, table in enumerate(case.tables()):
-                    got = case.circuit.log_prob(take_row(params, row, len(windows)), windows)
+                    got = circuit_ops.log_prob(case.circuit, take_row(params, row, len(windows)), windows)
                     expected = torch.from_numpy(table.condition(first).joint).log().flatten()
                     torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)
                     assert got.exp().sum().item() == pytest.approx(1.0, abs=TOLERANCE)
@@ -30,7 +31,7 @@ def test_conditioned_parameters_are_a_circuit_of_the_same_kind(kind: str, subtes
     for case in cases_of(kind):
         with subtests.test(str(case)):
             first = torch.tensor([case.vocabulary - 1, 0])
-            params = case.circuit.condition(case.params(), first)
+            params = circuit_ops.condition(case.circuit, case.params(), first)
             original = case.params()
             assert params.leaves.shape == original.leaves.shape
             assert [w.shape for w in params.sums] == [w.shape for w in original.sums]
@@ -48,9 +49,9 @@ def test_conditioned_conditionals_and_prefixes(kind: str, subtests: pytest.Subte
         with subtests.test(str(case)):
             windows = case.windows()[:: max(len(case.windows()) // 20, 1)]
             for row, table in enumerate(case.tables()):
-                params = case.circuit.condition(take_row(case.params(), row, len(windows)), windows[:, 0])
-                conditionals = case.circuit.conditionals(params, windows)
-                prefixes = case.circuit.prefix_log_probs(params, windows)
+                params = circuit_ops.condition(case.circuit, take_row(case.params(), row, len(windows)), windows[:, 0])
+                conditionals = circuit_ops.conditionals(case.circuit, params, windows)
+                prefixes = circuit_ops.prefix_log_probs(case.circuit, params, windows)
                 for x, got, got_prefixes in zip(windows.tolist(), conditionals, prefixes, strict=True):
                     conditioned = table.condition(x[0])
                     expected = torch.from_numpy(conditioned.conditionals(tuple(x))).log()
@@ -64,15 +65,17 @@ def test_rest_of_the_conditionals_is_unchanged(case: Case) -> None:
     """q(x_i | x_<i) for i >= 2 is the same with and without conditioning on the x_1 that is in x."""
     windows = case.windows()
     params = take_row(case.params(), 0, len(windows))
-    plain = case.circuit.conditionals(params, windows)
-    conditioned = case.circuit.conditionals(case.circuit.condition(params, windows[:, 0]), windows)
+    plain = circuit_ops.conditionals(case.circuit, params, windows)
+    conditioned = circuit_ops.conditionals(
+        case.circuit, circuit_ops.condition(case.circuit, params, windows[:, 0]), windows
+    )
     torch.testing.assert_close(conditioned[:, 1:], plain[:, 1:], atol=TOLERANCE, rtol=0)
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)
 def test_conditioning_leaves_its_argument_alone(case: Case) -> None:
     params, before = case.params(), case.params()
-    case.circuit.condition(params, torch.tensor([0, 1]))
+    circuit_ops.condition(case.circuit, params, torch.tensor([0, 1]))
     assert torch.equal(params.leaves, before.leaves)
     assert all(torch.equal(a, b) for a, b in zip(params.sums, before.sums, strict=True))
 
@@ -86,7 +89,7 @@ def test_evidence_that_rules_components_out(case: Case) -> None:
         leaves[:, 0, 1:, 0] = -torch.inf
         leaves = leaves.log_softmax(-1)
     params = type(params)(leaves, params.sums)
-    conditioned = case.circuit.condition(params, torch.tensor([0, 0]))
+    conditioned = circuit_ops.condition(case.circuit, params, torch.tensor([0, 0]))
     assert not any(w.isnan().any() for w in (conditioned.leaves, *conditioned.sums))
     for table, got in zip(enumerate_rows(case.kind, params), enumerate_rows(case.kind, conditioned), strict=True):
         assert abs(got.joint - table.condition(0).joint).max() < TOLERANCE

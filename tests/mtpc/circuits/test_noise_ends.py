@@ -7,6 +7,7 @@ import torch
 
 from mtpc.circuits import CircuitParams
 from tests.oracles.cases import KINDS, Case
+from tests.support import circuit_ops
 
 LARGEST = 1.0 - 2.0**-24  # the largest float32 below 1
 ENDS = [0.0, 2.0**-24, 0.5, LARGEST]
@@ -34,9 +35,9 @@ def test_no_impossible_token(kind: str, window: int, end: float, dtype: torch.dt
     case = Case(kind, window, 1 if kind == "ff" else RANK, VOCABULARY)
     params = with_impossible_ends(case)
     params = CircuitParams(params.leaves.to(dtype), tuple(w.to(dtype) for w in params.sums))
-    sampled = case.circuit.sample(params, torch.full((2, case.window), end))
+    sampled = circuit_ops.sample(case.circuit, params, torch.full((2, case.window), end))
     assert ((sampled > 0) & (sampled < VOCABULARY - 1)).all()
-    assert case.circuit.log_prob(params, sampled).isfinite().all()
+    assert circuit_ops.log_prob(case.circuit, params, sampled).isfinite().all()
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -48,8 +49,8 @@ def test_large_vocabulary_of_small_masses(kind: str, end: float) -> None:
     leaves = params.leaves.clone()
     leaves[..., 4000:] = -torch.inf
     leaves = leaves.float().log_softmax(-1)
-    sampled = case.circuit.sample(
-        CircuitParams(leaves, tuple(w.float() for w in params.sums)), torch.full((2, case.window), end)
+    sampled = circuit_ops.sample(
+        case.circuit, CircuitParams(leaves, tuple(w.float() for w in params.sums)), torch.full((2, case.window), end)
     )
     assert ((sampled >= 0) & (sampled < 4000)).all()
 
@@ -60,6 +61,6 @@ def test_first_token_given_stays(kind: str, end: float) -> None:
     """After conditioning the first leaf has one possible token, and every noise selects it."""
     case = Case(kind, 4, 1 if kind == "ff" else 3, VOCABULARY)
     for first in range(VOCABULARY):
-        params = case.circuit.condition(case.params(), torch.tensor([first, first]))
-        sampled = case.circuit.sample(params, torch.full((2, case.window), end))
+        params = circuit_ops.condition(case.circuit, case.params(), torch.tensor([first, first]))
+        sampled = circuit_ops.sample(case.circuit, params, torch.full((2, case.window), end))
         assert (sampled[:, 0] == first).all()

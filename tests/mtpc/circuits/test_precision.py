@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mtpc.circuits import CircuitParams, temper
+from mtpc.circuits import CircuitParams
 from tests.oracles.cases import ONE_OF_EACH, Case, cast, sum_shapes, take_row
+from tests.support import circuit_ops
 
 LARGER = [Case(kind, 16, 1 if kind == "ff" else 8, 50) for kind in ("ff", "cp", "hmm", "btree")]
 # A log weight of size 8 is rounded by 2^-24 * 8 in float32, by 2^-8 * 8 in bfloat16; a window of 16 adds 31 of them.
@@ -27,15 +28,18 @@ def windows_of(case: Case, rows: int) -> torch.Tensor:
 def test_agrees_with_float64(case: Case, dtype: torch.dtype) -> None:
     exact, x = case.params(rows=8), windows_of(case, 8)
     low, tolerance = cast(exact, dtype), TOLERANCE[dtype]
-    for operation in ("log_prob", "prefix_log_probs", "conditionals"):
-        got, expected = getattr(case.circuit, operation)(low, x), getattr(case.circuit, operation)(exact, x)
+    for operation in (circuit_ops.log_prob, circuit_ops.prefix_log_probs, circuit_ops.conditionals):
+        got, expected = (operation(case.circuit, params, x) for params in (low, exact))
         torch.testing.assert_close(
-            got.double(), expected, atol=tolerance, rtol=0, msg=lambda m, o=operation: f"{o}: {m}"
+            got.double(), expected, atol=tolerance, rtol=0, msg=lambda m, o=operation: f"{o.__name__}: {m}"
         )
-    conditioned, exact_conditioned = case.circuit.condition(low, x[:, 0]), case.circuit.condition(exact, x[:, 0])
+    conditioned, exact_conditioned = (
+        circuit_ops.condition(case.circuit, low, x[:, 0]),
+        circuit_ops.condition(case.circuit, exact, x[:, 0]),
+    )
     torch.testing.assert_close(
-        case.circuit.conditionals(conditioned, x)[:, 1:].double(),
-        case.circuit.conditionals(exact_conditioned, x)[:, 1:],
+        circuit_ops.conditionals(case.circuit, conditioned, x)[:, 1:].double(),
+        circuit_ops.conditionals(case.circuit, exact_conditioned, x)[:, 1:],
         atol=tolerance,
         rtol=0,
     )
@@ -46,8 +50,8 @@ def test_agrees_with_float64(case: Case, dtype: torch.dtype) -> None:
 def test_conditionals_stay_normalised(case: Case, dtype: torch.dtype) -> None:
     x = windows_of(case, 8)
     for temperature in (0.1, 1.0, 3.0):
-        params = temper(cast(case.params(rows=8), dtype), torch.full((8,), temperature))
-        total = case.circuit.conditionals(params, x).double().exp().sum(-1)
+        params = circuit_ops.temper(cast(case.params(rows=8), dtype), torch.full((8,), temperature))
+        total = circuit_ops.conditionals(case.circuit, params, x).double().exp().sum(-1)
         torch.testing.assert_close(total, torch.ones_like(total), atol=NORMALISED, rtol=0)
 
 
@@ -68,13 +72,13 @@ def extreme(case: Case, size: float, dtype: torch.dtype) -> CircuitParams:
 def test_extreme_logits(case: Case, size: float, dtype: torch.dtype) -> None:
     """Nothing becomes NaN, conditionals stay distributions, samples and the greedy draft stay possible."""
     params, x = extreme(case, size, dtype), windows_of(case, 4)
-    assert case.circuit.log_prob(params, x).isfinite().all()
-    for given in (params, case.circuit.condition(params, x[:, 0])):
-        greedy = case.circuit.greedy(given)
+    assert circuit_ops.log_prob(case.circuit, params, x).isfinite().all()
+    for given in (params, circuit_ops.condition(case.circuit, params, x[:, 0])):
+        greedy = circuit_ops.greedy(case.circuit, given)
         noise = torch.rand(4, case.window, generator=torch.Generator().manual_seed(3))
-        for drafted in (greedy, case.circuit.sample(given, noise)):
-            assert (case.circuit.log_prob(given, drafted) > -40 * case.window).all()
-            conditionals = case.circuit.conditionals(given, drafted)
+        for drafted in (greedy, circuit_ops.sample(case.circuit, given, noise)):
+            assert (circuit_ops.log_prob(case.circuit, given, drafted) > -40 * case.window).all()
+            conditionals = circuit_ops.conditionals(case.circuit, given, drafted)
             assert not conditionals.isnan().any()
             total = conditionals.double().exp().sum(-1)
             torch.testing.assert_close(total, torch.ones_like(total), atol=ROUNDED[dtype], rtol=0)
@@ -84,10 +88,13 @@ def test_extreme_logits(case: Case, size: float, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)
 def test_impossible_window_has_log_probability_minus_infinity(case: Case, dtype: torch.dtype) -> None:
     windows = case.windows()
-    params = case.circuit.condition(
-        take_row(cast(case.params(), dtype), 0, len(windows)), torch.ones_like(windows[:, 0])
+    params = circuit_ops.condition(
+        case.circuit, take_row(cast(case.params(), dtype), 0, len(windows)), torch.ones_like(windows[:, 0])
     )
-    log_prob, prefixes = case.circuit.log_prob(params, windows), case.circuit.prefix_log_probs(params, windows)
+    log_prob, prefixes = (
+        circuit_ops.log_prob(case.circuit, params, windows),
+        circuit_ops.prefix_log_probs(case.circuit, params, windows),
+    )
     impossible = windows[:, 0] != 1
     assert log_prob[impossible].isneginf().all()
     assert prefixes[impossible].isneginf().all()
@@ -100,10 +107,10 @@ def test_impossible_window_has_log_probability_minus_infinity(case: Case, dtype:
 def test_after_an_impossible_prefix_nothing_is_possible(case: Case, dtype: torch.dtype) -> None:
     """Of the first token itself everything is known; what follows an impossible one is -inf, and never NaN."""
     windows = case.windows()
-    params = case.circuit.condition(
-        take_row(cast(case.params(), dtype), 0, len(windows)), torch.ones_like(windows[:, 0])
+    params = circuit_ops.condition(
+        case.circuit, take_row(cast(case.params(), dtype), 0, len(windows)), torch.ones_like(windows[:, 0])
     )
-    conditionals = case.circuit.conditionals(params, windows)
+    conditionals = circuit_ops.conditionals(case.circuit, params, windows)
     impossible = windows[:, 0] != 1
     assert conditionals[impossible][:, 1:].isneginf().all()
     assert not conditionals.isnan().any()

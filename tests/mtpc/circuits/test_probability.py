@@ -7,6 +7,7 @@ import torch
 
 from mtpc.circuits.params import CircuitParams
 from tests.oracles.cases import KINDS, ONE_OF_EACH, Case, cases_of, sum_shapes, take_row
+from tests.support import circuit_ops
 
 TOLERANCE = 1e-9
 
@@ -30,7 +31,7 @@ def test_log_prob_of_every_window(kind: str, subtests: pytest.Subtests) -> None:
         with subtests.test(str(case)):
             windows = case.windows()
             for row, table in enumerate(case.tables()):
-                got = case.circuit.log_prob(take_row(case.params(), row, len(windows)), windows)
+                got = circuit_ops.log_prob(case.circuit, take_row(case.params(), row, len(windows)), windows)
                 expected = torch.from_numpy(table.joint).log().flatten()
                 torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)
                 assert got.exp().sum().item() == pytest.approx(1.0, abs=TOLERANCE)
@@ -42,7 +43,7 @@ def test_prefix_log_probs(kind: str, subtests: pytest.Subtests) -> None:
         with subtests.test(str(case)):
             windows = some_windows(case)
             for row, table in enumerate(case.tables()):
-                got = case.circuit.prefix_log_probs(take_row(case.params(), row, len(windows)), windows)
+                got = circuit_ops.prefix_log_probs(case.circuit, take_row(case.params(), row, len(windows)), windows)
                 for x, prefixes in zip(windows.tolist(), got, strict=True):
                     expected = torch.from_numpy(table.prefix_log_probs(tuple(x)))
                     torch.testing.assert_close(prefixes, expected, atol=TOLERANCE, rtol=0)
@@ -54,7 +55,7 @@ def test_conditionals(kind: str, subtests: pytest.Subtests) -> None:
         with subtests.test(str(case)):
             windows = some_windows(case)
             for row, table in enumerate(case.tables()):
-                got = case.circuit.conditionals(take_row(case.params(), row, len(windows)), windows)
+                got = circuit_ops.conditionals(case.circuit, take_row(case.params(), row, len(windows)), windows)
                 assert got.shape == (len(windows), case.window, case.vocabulary)
                 torch.testing.assert_close(
                     got.exp().sum(-1), torch.ones(got.shape[:2], dtype=got.dtype), atol=TOLERANCE, rtol=0
@@ -70,7 +71,9 @@ def test_last_token_is_not_read_by_conditionals(case: Case) -> None:
     params = take_row(case.params(), 0, len(windows))
     changed = windows.clone()
     changed[:, -1] = (changed[:, -1] + 1) % case.vocabulary
-    assert torch.equal(case.circuit.conditionals(params, windows), case.circuit.conditionals(params, changed))
+    assert torch.equal(
+        circuit_ops.conditionals(case.circuit, params, windows), circuit_ops.conditionals(case.circuit, params, changed)
+    )
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)
@@ -80,7 +83,7 @@ def test_gradient_of_log_prob(case: Case) -> None:
     windows = case.windows()[[5, 100]]
 
     def log_prob(leaves: torch.Tensor, *sums: torch.Tensor) -> torch.Tensor:
-        return case.circuit.log_prob(type(params)(leaves, sums), windows)
+        return circuit_ops.log_prob(case.circuit, type(params)(leaves, sums), windows)
 
     assert torch.autograd.gradcheck(log_prob, tuple(t.clone().requires_grad_() for t in (leaves, *sums)))
 
@@ -96,6 +99,6 @@ def test_a_chain_of_the_first_tokens_has_their_distribution(kind: str) -> None:
     if fits:
         windows = short.windows()
         cut = CircuitParams(params.leaves[:, :3], tuple(each[None] for each in sums))
-        got = short.circuit.log_prob(take_row(cut, 0, len(windows)), windows)
+        got = circuit_ops.log_prob(short.circuit, take_row(cut, 0, len(windows)), windows)
         expected = torch.from_numpy(case.tables(1)[0].joint.sum(-1)).log().flatten()
         torch.testing.assert_close(got, expected, atol=TOLERANCE, rtol=0)

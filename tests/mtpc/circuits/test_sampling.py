@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from mtpc.circuits import CircuitParams, temper
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.circuits import CircuitParams
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
 from tests.oracles.cases import ONE_OF_EACH, Case, cast, enumerate_rows, take_row
 from tests.oracles.windows import WindowTable
+from tests.support import circuit_ops
 
 SAMPLES = 40_000
 CASES = [*ONE_OF_EACH, Case("cp", 3, 2, 4), Case("hmm", 4, 2, 3), Case("btree", 6, 2, 3), Case("btree", 1, 3, 4)]
@@ -23,15 +24,15 @@ def sample(case: Case, params: CircuitParams, seed: int = 1) -> torch.Tensor:
     """SAMPLES seeded windows of the one row of `params`, int64 [N, n]."""
     generator = torch.Generator().manual_seed(seed)
     noise = torch.rand(SAMPLES, case.window, generator=generator)  # float32, as the drafter's
-    return case.circuit.sample(take_row(params, 0, SAMPLES), noise)
+    return circuit_ops.sample(case.circuit, take_row(params, 0, SAMPLES), noise)
 
 
 def p_value(samples: torch.Tensor, table: WindowTable) -> float:
     """Of the samples under the table's joint."""
     counts = Counter(map(tuple, samples.tolist()))
-    return chi_square_p_value(
+    return chi_square(
         counts, {x: float(table.joint[x]) for x in product(range(table.vocabulary), repeat=table.window)}
-    )
+    ).p
 
 
 def product_of_marginals(table: WindowTable) -> WindowTable:
@@ -54,7 +55,7 @@ def test_samples_of_the_circuit(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_samples_given_the_first_token(case: Case) -> None:
     first = 1
-    samples = sample(case, case.circuit.condition(case.params(), torch.tensor([first, first])))
+    samples = sample(case, circuit_ops.condition(case.circuit, case.params(), torch.tensor([first, first])))
     assert (samples[:, 0] == first).all()
     assert p_value(samples, case.tables()[0].condition(first)) > ACCEPT_ABOVE
 
@@ -62,7 +63,7 @@ def test_samples_given_the_first_token(case: Case) -> None:
 @pytest.mark.parametrize("temperature", [0.5, 1.5])
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)
 def test_samples_at_a_temperature(case: Case, temperature: float) -> None:
-    tempered = temper(case.params(), torch.full((2,), temperature))
+    tempered = circuit_ops.temper(case.params(), torch.full((2,), temperature))
     samples = sample(case, tempered)
     assert p_value(samples, enumerate_rows(case.kind, tempered)[0]) > ACCEPT_ABOVE
     assert p_value(samples, case.tables()[0]) < REJECT_BELOW
@@ -70,7 +71,9 @@ def test_samples_at_a_temperature(case: Case, temperature: float) -> None:
 
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)
 def test_samples_of_a_tempered_and_conditioned_circuit(case: Case) -> None:
-    params = case.circuit.condition(temper(case.params(), torch.full((2,), 0.7)), torch.tensor([2, 2]))
+    params = circuit_ops.condition(
+        case.circuit, circuit_ops.temper(case.params(), torch.full((2,), 0.7)), torch.tensor([2, 2])
+    )
     assert p_value(sample(case, params), enumerate_rows(case.kind, params)[0]) > ACCEPT_ABOVE
 
 
@@ -114,9 +117,11 @@ def test_every_uniform_of_the_noise_matters(case: Case) -> None:
     """No two tokens are drawn from the same uniform: each column alone changes some sample."""
     params = take_row(case.params(), 0, 400)
     noise = torch.rand(400, case.window, generator=torch.Generator().manual_seed(0))
-    before = case.circuit.sample(params, noise)
+    before = circuit_ops.sample(case.circuit, params, noise)
     for column in range(case.window):
         changed = noise.clone()
         changed[:, column] = 1.0 - changed[:, column]
         changed.clamp_(max=1.0 - 2.0**-24)
-        assert not torch.equal(case.circuit.sample(params, changed), before), f"uniform {column} is not used"
+        assert not torch.equal(circuit_ops.sample(case.circuit, params, changed), before), (
+            f"uniform {column} is not used"
+        )

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from mtpc.circuits import CircuitParams, temper
+from mtpc.circuits import CircuitParams
 from tests.oracles.cases import KINDS, ONE_OF_EACH, Case, cases_of, take_row
 from tests.oracles.enumeration import enumerate_windows
+from tests.support import circuit_ops
 
 
 def sharpened(weights: torch.Tensor, temperature: float) -> np.ndarray:
@@ -23,8 +24,8 @@ def test_tempered_circuit_equals_the_tempered_oracle(kind: str, temperature: flo
     for case in (case for case in cases_of(kind) if case.window in (1, 2, 4)):
         with subtests.test(str(case)):
             params, windows = case.params(rows=1), case.windows()
-            tempered = temper(params, torch.tensor([temperature], dtype=torch.float64))
-            got = case.circuit.log_prob(take_row(tempered, 0, len(windows)), windows).exp()
+            tempered = circuit_ops.temper(params, torch.tensor([temperature], dtype=torch.float64))
+            got = circuit_ops.log_prob(case.circuit, take_row(tempered, 0, len(windows)), windows).exp()
             leaves, *sums = (sharpened(weights[0], temperature) for weights in (params.leaves, *params.sums))
             expected = torch.from_numpy(enumerate_windows(case.kind, leaves, sums)).flatten()
             torch.testing.assert_close(got, expected, atol=1e-9, rtol=0)
@@ -40,20 +41,20 @@ def close(a: CircuitParams, b: CircuitParams, tolerance: float) -> None:
 
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)
 def test_temperature_one_is_the_identity(case: Case) -> None:
-    close(temper(case.params(), torch.ones(2)), case.params(), 1e-12)
+    close(circuit_ops.temper(case.params(), torch.ones(2)), case.params(), 1e-12)
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)
 def test_rows_have_their_own_temperature(case: Case) -> None:
-    both = temper(case.params(), torch.tensor([0.5, 2.0]))
+    both = circuit_ops.temper(case.params(), torch.tensor([0.5, 2.0]))
     for row, temperature in enumerate((0.5, 2.0)):
-        alone = temper(take_row(case.params(), row), torch.tensor([temperature]))
+        alone = circuit_ops.temper(take_row(case.params(), row), torch.tensor([temperature]))
         close(take_row(both, row), alone, 1e-12)
 
 
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)
 def test_cold_limit_is_the_mode_of_every_distribution(case: Case) -> None:
-    cold = temper(case.params(), torch.full((2,), 1e-4))
+    cold = circuit_ops.temper(case.params(), torch.full((2,), 1e-4))
     for weights, original in zip(
         (cold.leaves, *cold.sums), (lambda p: (p.leaves, *p.sums))(case.params()), strict=True
     ):
@@ -63,7 +64,7 @@ def test_cold_limit_is_the_mode_of_every_distribution(case: Case) -> None:
 
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)
 def test_hot_limit_is_uniform(case: Case) -> None:
-    hot = temper(case.params(), torch.full((2,), 1e9))
+    hot = circuit_ops.temper(case.params(), torch.full((2,), 1e9))
     for weights in (hot.leaves, *hot.sums):
         torch.testing.assert_close(weights.exp(), torch.full_like(weights, 1 / weights.shape[-1]), atol=1e-6, rtol=0)
 
@@ -72,8 +73,8 @@ def test_hot_limit_is_uniform(case: Case) -> None:
 @pytest.mark.parametrize("temperature", [1e-4, 1e-2, 0.5])
 @pytest.mark.parametrize("case", ONE_OF_EACH, ids=str)
 def test_impossible_stays_impossible_without_nan(case: Case, temperature: float, dtype: torch.dtype) -> None:
-    params = case.circuit.condition(case.params(), torch.tensor([0, 1]))  # its first leaf holds -inf
+    params = circuit_ops.condition(case.circuit, case.params(), torch.tensor([0, 1]))  # its first leaf holds -inf
     params = type(params)(params.leaves.to(dtype), tuple(w.to(dtype) for w in params.sums))
-    tempered = temper(params, torch.full((2,), temperature))
+    tempered = circuit_ops.temper(params, torch.full((2,), temperature))
     assert not any(w.isnan().any() for w in (tempered.leaves, *tempered.sums))
     assert torch.equal(tempered.leaves[:, 0].isneginf(), params.leaves[:, 0].isneginf())

@@ -18,7 +18,7 @@ from mtpc.draft_model.pair import PairPart
 from mtpc.errors import MTPCError
 from mtpc.lab.convert.pair import convert_pair
 from mtpc.lab.evaluation.decoding import probabilities, speculate_text
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.pair import Pair
 from mtpc.verify import verify_strings
@@ -186,13 +186,13 @@ def test_verified_tokens_are_the_targets(target: Path, drafter: Path, monkeypatc
     p = probabilities(logits.detach().float(), temperature)
     expected = dict(enumerate(p.tolist()))
     counts, accepted = verified(part, text, p, temperature, 220)
-    assert chi_square_p_value(counts, expected) > 1e-4
+    assert chi_square(counts, expected).p > 1e-4
     q = q_of_all(part, drafter, TEXTS[1].encode(), temperature)
     overlap = float(np.minimum(q, p.numpy()).sum())
     assert overlap > 0.05 and accepted == pytest.approx(overlap, abs=0.02)
     right = byte_walk.choose_branch
     monkeypatch.setattr(byte_walk, "choose_branch", lambda branches, uniform: right(branches, None))
-    assert chi_square_p_value(verified(part, text, p, temperature, 220)[0], expected) < REJECT_BELOW
+    assert chi_square(verified(part, text, p, temperature, 220)[0], expected).p < REJECT_BELOW
 
 
 @pytest.mark.thorough
@@ -213,7 +213,7 @@ def test_sampled_output_is_the_targets(target: Path, drafter: Path) -> None:
             decoded = speculate_text(frozen, part, prompt, 2, 1, temperature=temperature, generator=generator)
             counts[decoded.tokens[1]] += 1
             accepted += sum(decoded.accepted)
-        assert chi_square_p_value(counts, expected) > 1e-4
+        assert chi_square(counts, expected).p > 1e-4
     assert accepted > 5
 
 

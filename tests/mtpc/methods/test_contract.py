@@ -16,10 +16,10 @@ from torch import Tensor
 
 from mtpc.draft import Draft
 from mtpc.errors import MTPCError
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.evaluation.reference import ReferenceDrafter
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
 from mtpc.methods import draft_methods
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.oracles.drafting import DraftingOracle, along, most_probable
 from tests.support.random_hybrid import forget_method, register_method
@@ -141,8 +141,8 @@ def test_what_is_drawn_follows_what_is_stated(example: str, head: SharedHead) ->
             law |= {(*before, last): float(known * laws[-1, last]) for last in range(VOCAB)}
         return law
 
-    assert chi_square_p_value(counts, joint(temperature)) > 1e-4
-    assert chi_square_p_value(counts, joint(1.5)) < REJECT_BELOW
+    assert chi_square(counts, joint(temperature)).p > 1e-4
+    assert chi_square(counts, joint(1.5)).p < REJECT_BELOW
 
 
 @examples

@@ -15,12 +15,12 @@ from torch import Tensor
 from mtpc.draft import MAX_DRAFTS, Draft, DraftContext, one_hot
 from mtpc.errors import MTPCError
 from mtpc.files.target import Target
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.methods.contract import ParallelOnly
 from mtpc.methods.copying import PromptLookupPart
 from mtpc.methods.drafter import Drafter, check_state
 from mtpc.methods.fastmtp import FastMTP
 from mtpc.methods.gumiho import Gumiho, GumihoConfig
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.parallel.part import ParallelPart
 from mtpc.target_head.shared import SharedHead
 from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from mtpc.errors import MTPCError
 from mtpc.lab.evaluation.evaluate import DrafterScorer, EvaluationPlan
-from mtpc.methods.reference import ReferenceDrafter
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.target_head.shared import SharedHead
 from tests.support.tiny_methods import EXAMPLES, VOCAB, tiny_target

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mtpc.errors import MTPCError
-from mtpc.methods.reference import ReferenceDrafter
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.parallel import beams as beams_module
 from mtpc.target_head.shared import SharedHead
 from tests.oracles.beams import beam_tree

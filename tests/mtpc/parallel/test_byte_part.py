@@ -12,7 +12,7 @@ from torch import Tensor
 from mtpc.draft import DraftContext
 from mtpc.draw import draw
 from mtpc.errors import MTPCError
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
 from mtpc.parallel import byte_part
 from mtpc.parallel.byte_part import ByteCircuitPart
 from mtpc.prompt_lookup.mixture import Copied, Copying
@@ -169,7 +169,7 @@ def test_verification_emits_the_targets_distribution(circuit: str) -> None:
         verified = verify_rejection(draft.tokens, stated, p, uniforms[:, :2], uniforms[:, 2])
         after = draw(second[verified.tokens[:, 0]], noise[:, 2])  # where the first draft token was rejected
         others = torch.where(verified.accepted > 0, verified.tokens[:, 1], after)
-        return chi_square_p_value(Counter(zip(verified.tokens[:, 0].tolist(), others.tolist(), strict=True)), law)
+        return chi_square(Counter(zip(verified.tokens[:, 0].tolist(), others.tolist(), strict=True)), law).p
 
     assert emitted(draft.probs) > 1e-4
     assert emitted(draft.probs.sqrt() / draft.probs.sqrt().sum(-1, keepdim=True)) < REJECT_BELOW

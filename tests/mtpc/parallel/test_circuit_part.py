@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from mtpc.circuits import temper
 from mtpc.draft import DraftContext
 from tests.mtpc.parallel.windows import VOCAB, WINDOW, inputs, make_circuit_part
+from tests.support import circuit_ops
 
 
 @pytest.mark.parametrize("leaves", ["shared", "table"])
@@ -16,9 +16,11 @@ def test_sampled_drafts_carry_the_conditionals_of_the_conditioned_circuit(circui
     hidden, token, _, noise = inputs(8, window)
     temperature = torch.linspace(0.3, 2.0, 8)
     draft = window.draft(DraftContext.of_target(hidden, token), temperature, noise, WINDOW - 1, "sampled")
-    params = temper(window.head(hidden, token), temperature)
+    params = circuit_ops.temper(window.head(hidden, token), temperature)
     x = torch.cat([token[:, None], draft.tokens], 1)
-    expected = window.circuit.conditionals(window.circuit.condition(params, token), x)[:, 1:].exp()
+    expected = circuit_ops.conditionals(window.circuit, circuit_ops.condition(window.circuit, params, token), x)[
+        :, 1:
+    ].exp()
     torch.testing.assert_close(draft.probs, expected, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(draft.probs.sum(-1), torch.ones(8, WINDOW - 1), atol=1e-5, rtol=0)
 
@@ -30,12 +32,12 @@ def test_a_head_that_reads_the_token_drafts_from_the_whole_circuit(circuit: str)
     hidden, token, _, noise = inputs(8, window)
     temperature = torch.linspace(0.3, 2.0, 8)
     draft = window.draft(DraftContext.of_target(hidden, token), temperature, noise, WINDOW - 1, "sampled")
-    params = temper(window.head(hidden, token), temperature)
-    expected = window.circuit.conditionals(params, draft.tokens).exp()
+    params = circuit_ops.temper(window.head(hidden, token), temperature)
+    expected = circuit_ops.conditionals(window.circuit, params, draft.tokens).exp()
     assert draft.tokens.shape == (8, WINDOW - 1)
     torch.testing.assert_close(draft.probs, expected, atol=1e-5, rtol=1e-4)
     greedy = window.draft(DraftContext.of_target(hidden, token), None, None, WINDOW - 2, "greedy").tokens
-    assert torch.equal(greedy, window.circuit.greedy(window.head(hidden, token))[:, :-1])
+    assert torch.equal(greedy, circuit_ops.greedy(window.circuit, window.head(hidden, token))[:, :-1])
 
 
 @pytest.mark.parametrize("token_input", [False, True])
@@ -92,8 +94,8 @@ def test_a_shortened_window_has_the_same_distribution_of_fewer_drafts(circuit: s
     x = torch.randint(VOCAB, (8, WINDOW))
     x[:, 0] = token
     log_probs = [
-        part.circuit.prefix_log_probs(
-            part.head(hidden, token), x[:, 1 - part.num_evidence :][:, : part.config.circuit_window]
+        circuit_ops.prefix_log_probs(
+            part.circuit, part.head(hidden, token), x[:, 1 - part.num_evidence :][:, : part.config.circuit_window]
         )
         for part in (short, window)
     ]

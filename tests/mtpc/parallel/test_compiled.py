@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from mtpc.draft import DraftContext
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.compiled import drafting_for_one, has_compiler
 from tests.mtpc.parallel.windows import inputs, make_circuit_part
@@ -57,9 +57,9 @@ def test_in_bfloat16_it_draws_from_the_distribution_that_it_states_and_leaves_th
         counts[first, second] += 1
         probs = draft.probs[0]
         stated |= {(first, x): (probs[0, first] * probs[1, x]).item() for x in range(7)}
-    assert chi_square_p_value(counts, stated) > 1e-4
+    assert chi_square(counts, stated).p > 1e-4
     shifted = {(first, (second + 1) % 7): p for (first, second), p in stated.items()}
-    assert chi_square_p_value(counts, shifted) < REJECT_BELOW
+    assert chi_square(counts, shifted).p < REJECT_BELOW
     own = window.draft(DraftContext.of_target(hidden, token), torch.ones(1), torch.rand(1, 5), 5, "sampled").probs[0, 0]
     assert 0 < (own - probs[0]).abs().sum() / 2 < 0.03
     assert all(torch.equal(value, before[name]) for name, value in window.state_dict().items())

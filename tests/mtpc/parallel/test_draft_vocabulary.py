@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import DraftContext
-from mtpc.methods.reference import ReferenceDrafter
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.parallel import joint
 from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead

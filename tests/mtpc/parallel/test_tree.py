@@ -7,13 +7,13 @@ from itertools import combinations
 import pytest
 import torch
 
-from mtpc.circuits import temper
 from mtpc.draft import DraftContext, TreeDraft
 from mtpc.errors import MTPCError
 from mtpc.parallel.tree import grow_tree, level_widths
 from tests.mtpc.parallel.windows import VOCAB, WINDOW, inputs, make_circuit_part
 from tests.oracles.cases import ALL_CASES, Case, cast, enumerate_rows
 from tests.oracles.trees import Prefix, best_tree, prefix_probabilities, prefixes_of
+from tests.support import circuit_ops
 
 CASES = [case for case in ALL_CASES if case.window > 1 and case.rank == (1 if case.kind == "ff" else 3)]
 ROWS = 2
@@ -80,7 +80,7 @@ def test_a_window_draws_the_tree_of_the_conditioned_circuit(circuit: str, token_
     hidden, token, temperature, _ = inputs(5, part)
     trees = rows_of(part.draft_tree(DraftContext.of_target(hidden.double(), token), temperature, 15, None))
     positive = torch.where(temperature > 0, temperature, 1.0)
-    params = temper(part.head(hidden.double(), token), positive)
+    params = circuit_ops.temper(part.head(hidden.double(), token), positive)
     for row, table in enumerate(enumerate_rows(circuit, params)):
         probabilities = prefix_probabilities(table, 3, None if token_input else int(token[row]))
         drafted = [probabilities[x] for x in trees[row]]

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import torch
 
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
 from mtpc.verify import verify_rejection
 from tests.mtpc.verify.rules import RULES
 from tests.oracles.block_verification import verify_block
@@ -85,13 +85,13 @@ def emitted(rule: str, target: Process, draft: Process, claimed: Process) -> Cou
 @pytest.mark.parametrize("rule", RULES)
 def test_samples_follow_the_target(rule: str, zeros: bool) -> None:
     target, draft = random_process(3, 4, 0, zeros), random_process(3, 3, 1, zeros)
-    assert chi_square_p_value(emitted(rule, target, draft, draft), target.joint()) > 1e-4
+    assert chi_square(emitted(rule, target, draft, draft), target.joint()).p > 1e-4
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_control_samples_with_a_wrong_draft_distribution_are_rejected(rule: str) -> None:
     target, draft, claimed = random_process(3, 4, 0), random_process(3, 3, 1), random_process(3, 3, 2)
-    assert chi_square_p_value(emitted(rule, target, draft, claimed), target.joint()) < REJECT_BELOW
+    assert chi_square(emitted(rule, target, draft, claimed), target.joint()).p < REJECT_BELOW
 
 
 @pytest.mark.parametrize("seed", range(5))

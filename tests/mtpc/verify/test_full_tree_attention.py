@@ -12,7 +12,7 @@ from torch import Tensor
 from mtpc.draft import TreeDraft
 from mtpc.lab.evaluation.trees import matches
 from mtpc.parallel.borrow import borrow_nodes
-from mtpc.verify import verify_tree_greedy
+from mtpc.verify.tree import follow_choices
 from tests.mtpc.verify.test_exactness import distance
 from tests.mtpc.verify.test_tree import emitted_joint, judged_by
 from tests.oracles.processes import Process, random_process
@@ -56,7 +56,7 @@ def examples(draw: st.DrawFn) -> Example:
 
 def greedy_text(target: Process, nodes: list[Prefix], judged: Tensor) -> Prefix:
     """What a greedy step emits."""
-    verdict = verify_tree_greedy(*to_tensors(nodes), judged[None])
+    verdict = follow_choices(*to_tensors(nodes), judged[None].argmax(-1))
     return tuple(verdict.tokens[0, : int(verdict.accepted) + 1].tolist())
 
 

@@ -8,7 +8,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
 from mtpc.verify import verify_greedy, verify_rejection
 from mtpc.verify.rejection import last_token_probabilities
 from mtpc.verify.strings import verify_strings
@@ -87,12 +87,12 @@ def emitted(target: Process, drawn_from: Process, claimed: Process) -> Counter[t
 def test_samples_follow_the_target() -> None:
     for zeros in (False, True):
         target, draft = random_process(3, 4, 0, zeros), random_process(3, 3, 1, zeros)
-        assert chi_square_p_value(emitted(target, draft, draft), target.joint()) > 1e-4
+        assert chi_square(emitted(target, draft, draft), target.joint()).p > 1e-4
 
 
 def test_control_a_drafter_that_misstates_q_is_rejected() -> None:
     target, draft, claimed = random_process(3, 4, 0), random_process(3, 3, 1), random_process(3, 3, 2)
-    assert chi_square_p_value(emitted(target, draft, claimed), target.joint()) < REJECT_BELOW
+    assert chi_square(emitted(target, draft, claimed), target.joint()).p < REJECT_BELOW
 
 
 def test_control_a_race_that_misstates_q_is_rejected() -> None:
@@ -104,7 +104,7 @@ def test_control_a_race_that_misstates_q_is_rejected() -> None:
     p = {(token,): float(each) for token, each in enumerate(target.conditionals[()])}
     for drafter, honest in ((right, True), (wrong, False)):
         result = verify_strings(paths, right.at(paths), drafter, target.along(paths, 2), *uniforms.split([1, 3], 1))
-        value = chi_square_p_value(Counter((token,) for token in result.tokens[:, 0].tolist()), p)
+        value = chi_square(Counter((token,) for token in result.tokens[:, 0].tolist()), p).p
         assert value > 1e-4 if honest else value < REJECT_BELOW
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
-from mtpc.verify import PADDING, node_depths, verify_greedy, verify_tree, verify_tree_greedy
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
+from mtpc.verify import PADDING, node_depths, verify_greedy, verify_tree
 from mtpc.verify.tree import follow_choices
 from tests.mtpc.verify.test_exactness import distance
 from tests.oracles.processes import Process, random_process
@@ -102,13 +102,13 @@ def sampled(target: Process, tree: list[Prefix], probs: Tensor) -> Counter[Prefi
 @pytest.mark.parametrize("zeros", [False, True])
 def test_samples_follow_the_target(zeros: bool) -> None:
     target, tree = random_process(3, 4, 1, zeros), random_tree(3, 3, 12, 1)
-    assert chi_square_p_value(sampled(target, tree, judged_by(target, tree)), target.joint()) > 1e-4
+    assert chi_square(sampled(target, tree, judged_by(target, tree)), target.joint()).p > 1e-4
 
 
 def test_control_samples_with_the_distributions_of_other_nodes_are_rejected() -> None:
     target, tree = random_process(3, 4, 1), random_tree(3, 3, 12, 1)
     shifted = judged_by(target, [x[:-1] for x in tree])
-    assert chi_square_p_value(sampled(target, tree, shifted), target.joint()) < REJECT_BELOW
+    assert chi_square(sampled(target, tree, shifted), target.joint()).p < REJECT_BELOW
 
 
 TREE: list[Prefix] = [(1,), (2,), (1, 0), (2, 0), (1, 0, 3), (1, 2), (2, 0, 0)]
@@ -117,7 +117,7 @@ TREE: list[Prefix] = [(1,), (2,), (1, 0), (2, 0), (1, 0, 3), (1, 2), (2, 0, 0)]
 def walk(choices: dict[Prefix, int]) -> tuple[list[int], list[int]]:
     """Return (tokens, path) of one row of `TREE` for a target with these choices, and 3 after other prefixes."""
     best = torch.tensor([[choices.get(x, 3) for x in [(), *TREE]]])
-    verdict = verify_tree_greedy(*to_tensors(TREE), torch.nn.functional.one_hot(best, 4).float())
+    verdict = follow_choices(*to_tensors(TREE), best)
     accepted = int(verdict.accepted)
     assert verdict.tokens[0, accepted + 1 :].tolist() == [PADDING] * (len(TREE) - accepted)
     assert verdict.path[0, accepted:].tolist() == [PADDING] * (len(TREE) - accepted)
@@ -148,7 +148,7 @@ def test_a_chain_is_the_greedy_match(size: int) -> None:
     drafts = torch.randint(2, (300, size), generator=generator)
     target = torch.rand(300, size + 1, 2, generator=generator)
     parents = torch.arange(-1, size - 1).expand(300, -1)
-    expected, verdict = verify_greedy(drafts, target), verify_tree_greedy(drafts, parents, target)
+    expected, verdict = verify_greedy(drafts, target), follow_choices(drafts, parents, target.argmax(-1))
     assert torch.equal(verdict.accepted, expected.accepted)
     assert torch.equal(verdict.tokens, expected.tokens)
 
@@ -159,7 +159,7 @@ def test_one_hot_targets_reduce_to_the_greedy_walk() -> None:
     tokens, parents = (links.expand(200, -1) for links in to_tensors(TREE))
     best = torch.randint(4, (200, len(TREE) + 1), generator=generator)
     target = torch.nn.functional.one_hot(best, 4).float()
-    expected = verify_tree_greedy(tokens, parents, target)
+    expected = follow_choices(tokens, parents, target.argmax(-1))
     assert len(expected.accepted.unique()) == 4
     for uniforms in (torch.zeros_like(best), torch.full_like(best, 1.0) * LARGEST, torch.rand(best.shape)):
         verdict = verify_tree(tokens, parents, target, uniforms)

@@ -13,6 +13,7 @@ from urllib.parse import quote_plus
 import torch
 import yaml
 
+from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
 from mtpc.files.json_file import is_folder, read_json
 from mtpc.lab.output_paths import try_file
@@ -80,13 +81,23 @@ def check_measured_server(served: MeasuredServer) -> None:
     method_of(served.drafter).read_config(Path(served.drafter))
 
 
+def copying_config(cost: StepCost) -> dict[str, Any]:
+    """Return vLLM's additional-config for prompt lookup.
+
+    Args:
+        cost: Measured costs of decoding steps, by which draft lengths adapt on a CPU. On a GPU they do not.
+    """
+    step_cost = {} if torch.cuda.is_available() else {"step_cost": cost.model_dump(exclude_defaults=True)}
+    return {"mtpc": {"copy": True} | step_cost}
+
+
 def configuration(served: MeasuredServer, ranges: Ranges, copying: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the engine's settings, by the names of its options.
 
     Args:
         served: Engine, target and drafter.
         ranges: Triples (first batch size, last batch size, best number of draft tokens) for all batch sizes from 1.
-        copying: vLLM's additional-config for prompt lookup; None to serve without.
+        copying: See `copying_config`; None to serve without prompt lookup.
 
     Raises:
         MTPCError: The engine is unknown, or the drafter checkpoint is wrong.
@@ -100,7 +111,8 @@ def _vllm(served: MeasuredServer, ranges: Ranges, copying: Mapping[str, Any] | N
     values: dict[str, Any] = {"model": served.target, "max-num-seqs": ranges[-1][1]}
     drafter, most = Path(served.drafter), max(drafts for _, _, drafts in ranges)
     if copying is not None:
-        longest = max(COPIED_DRAFTS, method_of(drafter).read_config(drafter).num_drafts)
+        own = method_of(drafter).read_config(drafter).num_drafts
+        longest = own if torch.cuda.is_available() else max(COPIED_DRAFTS, own)
         values["speculative-config"] = speculative_values(drafter, longest)
         values["additional-config"] = copying
     elif most:

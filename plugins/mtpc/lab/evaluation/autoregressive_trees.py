@@ -14,9 +14,9 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from mtpc.draft import DraftContext, TreeDraft
+from mtpc.lab.evaluation.reference import truncate_cache
 from mtpc.lab.evaluation.texts import TextFeatures
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import truncate_cache
 from mtpc.methods.trees import TreeLimits, grow_levels
 from mtpc.target_head.shared import SharedHead
 
@@ -88,7 +88,7 @@ class LayerTrees:
         return self.first[positions]
 
     def step(self, states: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:
-        """Extend prefixes by one token each; see `mtpc.methods.trees.Step`."""
+        """Extend prefixes by one token each; see `mtpc.methods.trees.DraftStep`."""
         self_mask = torch.eye(len(rows), dtype=torch.bool, device=rows.device)
         self.positions = self.positions[rows] + 1
         self.mask = torch.cat([self.mask[rows], self_mask], 1)

@@ -11,9 +11,9 @@ from transformers import DynamicCache
 
 from mtpc.draft_model.part import TextPart
 from mtpc.draw import draw
+from mtpc.lab.evaluation.reference import ReferenceDrafter, truncate_cache
 from mtpc.lab.targets.frozen import Features, FrozenTarget, state_below
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import ReferenceDrafter, truncate_cache
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import verify_greedy, verify_rejection, verify_strings
 

@@ -17,6 +17,7 @@ from mtpc.lab.console import console, progress_on
 from mtpc.lab.evaluation.acceptance import ExpectedCounts, counts_along
 from mtpc.lab.evaluation.decoding import speculate
 from mtpc.lab.evaluation.prompts import Prompts, check_prompts
+from mtpc.lab.evaluation.rates import Rates, rates_from_counts
 from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import GeneratedText, TextFeatures, generate_texts, text_features
 from mtpc.lab.evaluation.trees import NO_TREES, TreeSettings, check_trees, tree_acceptance
@@ -25,7 +26,6 @@ from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device, s
 from mtpc.lab.text.chat_template import load_tokenizer
 from mtpc.methods.drafter import Drafter, check_drafts
 from mtpc.target_head.shared import SharedHead
-from mtpc.verify import Rates, rates_from_counts
 from mtpc.vocabulary.token_bytes import token_bytes
 
 ALL = "all"  # all kinds of text together

@@ -11,9 +11,9 @@ import torch
 
 from mtpc.errors import MTPCError
 from mtpc.lab.evaluation.decoding import TargetSession
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device, state_below
 from mtpc.lab.text.chat_template import ChatTemplate, load_tokenizer
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.parallel.borrow import borrow_nodes
 from mtpc.target_head.shared import SharedHead
 

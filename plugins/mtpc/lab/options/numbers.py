@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-MOST_DRAFTS = 256  # draft tokens per decoding step
-MOST_NODES = 4096  # nodes of a draft tree
+# The limits of `mtpc.draft`, which imports torch: draft tokens per decoding step, and nodes of a draft tree.
+MOST_DRAFTS, MOST_NODES = 256, 4096
 MOST_SEED = (1 << 63) - 1
 MOST_TOKENS = 1_000_000  # tokens of an output
 MOST_PROMPTS = 100_000  # prompts per category

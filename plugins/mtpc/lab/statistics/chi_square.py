@@ -26,13 +26,6 @@ class ChiSquareResult(NamedTuple):
     cells: int
 
 
-def chi_square_p_value(
-    counts: Mapping[Outcome, int], probabilities: Mapping[Outcome, float], smallest: float = 5.0
-) -> float:
-    """Return the p-value of `chi_square`."""
-    return chi_square(counts, probabilities, smallest).p
-
-
 def chi_square(
     counts: Mapping[Outcome, int], probabilities: Mapping[Outcome, float], smallest: float = 5.0
 ) -> ChiSquareResult:

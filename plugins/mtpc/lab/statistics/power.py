@@ -3,39 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import lru_cache
 
 from scipy.special import chndtrinc
-from scipy.stats import chi2, ncx2
-
-from mtpc.lab.statistics.chi_square import Outcome
-
-
-def power(noncentrality: float, degrees: int, level: float) -> float:
-    """Return the probability that a chi-square test rejects samples of another distribution.
-
-    Args:
-        noncentrality: n times the sum over the cells of (q - p)^2 / p, for n samples of q tested against p.
-        degrees: Degrees of freedom, the number of cells less one.
-        level: Significance level of the test.
-    """
-    return float(ncx2.sf(chi2.isf(level, degrees), degrees, noncentrality))
-
-
-def power_against(
-    table: Mapping[Outcome, float], distribution: Mapping[Outcome, float], samples: int, level: float
-) -> float:
-    """Return the probability that samples of a distribution fail the test against a table.
-
-    Args:
-        table: Expected probability of each cell.
-        distribution: Probability of each cell that the samples are drawn from.
-        samples: Number of samples.
-        level: Significance level of the test.
-    """
-    distance = sum((distribution[key] - expected) ** 2 / expected for key, expected in table.items())
-    return power(samples * distance, len(table) - 1, level)
+from scipy.stats import chi2
 
 
 def detectable_distance(samples: float, cells: int, level: float, chance: float = 0.99) -> float:

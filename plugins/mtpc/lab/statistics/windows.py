@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from mtpc.lab.statistics.chi_square import ChiSquareResult, chi_square
-
 EXPECTED = 5.0  # the usual minimum expected count of a cell
 
 Window = tuple[int, ...]
@@ -60,10 +58,3 @@ def count_windows(windows: Iterable[Window], table: Mapping[Window, float]) -> C
     for window in windows:
         counts[next(key for n in range(longest, -1, -1) if (key := window[:n]) in table)] += 1
     return counts
-
-
-def chi_square_windows(
-    windows: Iterable[Window], table: Mapping[Window, float], smallest: float = EXPECTED
-) -> ChiSquareResult:
-    """Test observed windows against the cells that `cells` returns, see `chi_square`."""
-    return chi_square(count_windows(windows, table), table, smallest)

@@ -14,9 +14,9 @@ from pydantic import ConfigDict, Field
 
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated_json
+from mtpc.lab.text.heldout import is_heldout
 
 FILE = "conversations.jsonl"
-HELDOUT_PERCENT = 4
 
 Natural = Annotated[int, Field(ge=0, lt=1 << 31)]
 
@@ -48,7 +48,7 @@ class Conversation:
     @property
     def heldout(self) -> bool:
         """Whether it is held out from training, by a hash of the question."""
-        return hashlib.sha256(self.user.encode()).digest()[0] * 100 < HELDOUT_PERCENT * 256
+        return is_heldout(self.user)
 
     @property
     def answer_tokens(self) -> tuple[int, ...]:

@@ -29,9 +29,9 @@ from pydantic import ConfigDict, Field
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated_json
 from mtpc.lab.text.byte_tokenizer import END_OF_TEXT
+from mtpc.lab.text.heldout import is_heldout
 from mtpc.lab.text.packages import download
 
-HELDOUT_PERCENT = 4
 PROBE = "A\né"  # text that a byte-level tokenizer encodes differently than others
 Split = Literal["train", "heldout"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -57,7 +57,7 @@ class Document:
     @property
     def heldout(self) -> bool:
         """Whether it is held out from training, by a hash of its name."""
-        return hashlib.sha256(self.name.encode()).digest()[0] * 100 < HELDOUT_PERCENT * 256
+        return is_heldout(self.name)
 
 
 @dataclass(frozen=True)

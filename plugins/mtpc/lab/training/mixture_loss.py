@@ -10,10 +10,10 @@ from torch import Tensor
 
 from mtpc.circuits import Circuit
 from mtpc.circuits.params import normalize_log
+from mtpc.lab.training.divergence import MIN_PROBABILITY
 
 # Leaf probabilities that are in memory at once, on a CPU and on a GPU.
 CPU_LEAVES, GPU_LEAVES = 1 << 24, 1 << 27
-MIN_PROBABILITY = 1e-9  # lower bound of a drafter's probabilities
 
 
 class MixtureLeaves(NamedTuple):

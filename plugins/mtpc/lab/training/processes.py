@@ -82,13 +82,11 @@ class Processes:
 
 
 def start_processes() -> None:
-    """Join the processes of torchrun and take a GPU, where torchrun started this process and there are GPUs.
+    """Join the processes of torchrun, which started this one, and take a GPU where there are GPUs.
 
     Raises:
         MTPCError: There are more processes than GPUs.
     """
-    if not dist.is_torchelastic_launched():
-        return
     if not torch.cuda.is_available():
         dist.init_process_group("gloo", timeout=WAIT)
         return

@@ -54,7 +54,7 @@ CircuitRate = Annotated[
 CircuitLoss = Annotated[
     Literal["nll", "kl"],
     typer.Option(
-        help="Choose the loss: 'nll' (negative log-likelihood of the text, equation 4 of the paper) or 'kl' "
+        help="Choose the loss: 'nll' (negative log-likelihood of the text, equation 4 of MTPC) or 'kl' "
         "(divergence from the target's distribution, equation 5)."
     ),
 ]
@@ -116,7 +116,7 @@ class ConversationSettings(ABC):
     ] = 0.1
     optimizer: Annotated[
         OptimizerName,
-        typer.Option(help="Choose the optimizer: 'adamw' as in the paper, or 'muon' for fewer updates from scratch."),
+        typer.Option(help="Choose the optimizer: 'adamw' as published, or 'muon' for fewer updates from scratch."),
     ] = "adamw"
     loss: str = "ce"
     learn_from: Annotated[
@@ -198,7 +198,7 @@ class FastMTPSettings(ConversationSettings):
     loss: Annotated[
         Loss,
         typer.Option(
-            help="Choose the loss: 'ce' (cross-entropy, as in the paper) or 'kl' (divergence from the target's "
+            help="Choose the loss: 'ce' (cross-entropy, as in FastMTP) or 'kl' (divergence from the target's "
             "distribution)."
         ),
     ] = "ce"

@@ -94,6 +94,18 @@ def test_with_copying_lengths_follow_from_what_steps_cost(measured: Path) -> Non
     assert "num_speculative_tokens_per_batch_size" not in found["speculative-config"]
 
 
+def test_with_copying_on_a_gpu_drafts_have_the_drafters_own_length(
+    measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Model Runner V2 accepts neither longer ones nor costs of steps."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    out = measured.with_name("own.yaml")
+    assert plan(measured, "--copy", "--out", out).exit_code == 0
+    found = written(out)
+    assert found["additional-config"] == {"mtpc": {"copy": True}}
+    assert found["speculative-config"]["num_speculative_tokens"] == 7
+
+
 def test_sglang_copies_with_an_adaptive_draft_length(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     out = measured.with_name("own.yaml")

@@ -13,7 +13,7 @@ import pytest
 import typer
 from pydantic import BaseModel
 
-from mtpc.draft import MAX_DRAFTS
+from mtpc.draft import MAX_DRAFTS, MAX_TREE_NODES
 from mtpc.lab.cli.evaluate import evaluate
 from mtpc.lab.cli.main import app
 from mtpc.lab.cli.prove import prove
@@ -21,7 +21,7 @@ from mtpc.lab.cli.recipes import bytecircuit as bytecircuit
 from mtpc.lab.cli.recipes import gumiho as gumiho
 from mtpc.lab.cli.recipes import mtpc as mtpc
 from mtpc.lab.evaluation.evaluate import EvaluationPlan
-from mtpc.lab.options.numbers import MOST_DRAFTS
+from mtpc.lab.options.numbers import MOST_DRAFTS, MOST_NODES
 from mtpc.lab.prove.plan import ProvePlan
 from mtpc.lab.training.settings import ByteTargetConfig
 from mtpc.methods.bytecircuit import ByteDrafterConfig
@@ -78,7 +78,7 @@ def test_circuits_are_trained_by_default_as_the_readme_says() -> None:
 
 
 def test_options_allow_as_many_drafts_as_drafters() -> None:
-    assert MOST_DRAFTS == MAX_DRAFTS
+    assert (MOST_DRAFTS, MOST_NODES) == (MAX_DRAFTS, MAX_TREE_NODES)
 
 
 def test_defaults_that_users_count_on() -> None:

@@ -112,7 +112,7 @@ def test_a_missing_package_names_its_extra(capsys: pytest.CaptureFixture[str]) -
             raise ModuleNotFoundError("No module", name=package)
         assert caught.value.exit_code == 2
         name = package.partition(".")[0]
-        expected = f"mtpc: this command needs the package {name}: pip install 'mtpc-plugins[{extra}]'.\n"
+        expected = f"mtpc: this command needs the package {name}: in a checkout, pip install '.[{extra}]'.\n"
         assert capsys.readouterr().err == expected
     with pytest.raises(ModuleNotFoundError), errors_as_sentences():
         raise ModuleNotFoundError("No module", name="mtpc.nothing")

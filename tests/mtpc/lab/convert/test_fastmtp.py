@@ -19,8 +19,8 @@ from mtpc.errors import MTPCError
 from mtpc.files.target import Target
 from mtpc.lab.cli.main import app
 from mtpc.lab.convert.fastmtp import convert_config, convert_fastmtp
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.methods.drafter import load_drafter
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.convert.mimo_checkpoint import FASTMTP, MIMO, random_weights, write_checkpoint
 from tests.oracles.draft_layers import DraftLayersOracle, greedy

@@ -16,8 +16,8 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRot
 
 from mtpc.errors import MTPCError
 from mtpc.lab.convert.gumiho import convert_gumiho
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.methods.drafter import load_drafter
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.support.tiny_models import SIZE, VOCAB, make_target
 

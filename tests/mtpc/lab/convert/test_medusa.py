@@ -18,8 +18,8 @@ from mtpc.draft import DraftContext
 from mtpc.errors import MTPCError
 from mtpc.lab.cli.main import app
 from mtpc.lab.convert.medusa import convert_medusa
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.methods.drafter import Drafter, load_drafter
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.parallel.medusa_part import MedusaPart
 from mtpc.target_head.shared import SharedHead
 from tests.support.random_medusa import HEADS, Layout, publish, vllm_name

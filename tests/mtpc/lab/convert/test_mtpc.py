@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from mtpc.errors import MTPCError
 from mtpc.lab.cli.main import app
 from mtpc.lab.convert.mtpc import convert_mtpc
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.lab.evaluation.texts import GeneratedText, text_features
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import Drafter, load_drafter
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.convert.mtpc_checkpoint import (
@@ -34,6 +34,7 @@ from tests.mtpc.lab.convert.mtpc_checkpoint import (
     windows,
     write,
 )
+from tests.support import circuit_ops
 from tests.support.tiny_models import make_target
 
 CIRCUITS = [("ff", 4), ("cp", 4), ("hmm", 2), ("hmm", 4), ("btree", 2), ("btree", 4), ("btree", 8)]
@@ -50,7 +51,7 @@ def joint_probs(drafter: Drafter, state: Tensor, texts: Tensor) -> Tensor:
         params.leaves.expand(len(texts), -1, -1, -1),
         tuple(weights.expand(len(texts), *weights.shape[1:]) for weights in params.sums),
     )
-    return part.circuit.log_prob(repeated, texts).exp()
+    return circuit_ops.log_prob(part.circuit, repeated, texts).exp()
 
 
 @pytest.mark.parametrize(("kind", "window"), CIRCUITS)

@@ -110,7 +110,7 @@ def test_names_are_folded_in_a_narrow_terminal(machine: dict[str, str], monkeypa
 
 def test_a_check_that_breaks_is_a_finding(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     use_adapter(monkeypatch, "broken_check")
-    finding = checks.examine()[-1]
+    finding = checks.examination().all[-1]
     assert not finding.ok
     assert finding.detail == "AttributeError: module fake has no Proposer"
     assert finding.fix
@@ -118,13 +118,13 @@ def test_a_check_that_breaks_is_a_finding(machine: dict[str, str], monkeypatch: 
 
 def test_an_adapter_without_its_engine_is_not_asked(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     use_adapter(monkeypatch, "broken_check", engine="other")
-    assert all(finding.ok for finding in checks.examine())
+    assert all(finding.ok for finding in checks.examination().all)
 
 
 def test_no_engine_at_all(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     del machine["fake"]
     use_adapter(monkeypatch, "broken_check")
-    failed = [finding for finding in checks.examine() if not finding.ok]
+    failed = [finding for finding in checks.examination().all if not finding.ok]
     assert [finding.subject for finding in failed] == ["engine"]
     assert "make_env.sh" in failed[0].fix
 
@@ -153,7 +153,7 @@ def test_every_family_has_a_line_that_says_where_it_comes_from(
     machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_adapter(monkeypatch, "good_check")
-    lines = {finding.subject: finding.detail for finding in checks.examine()}
+    lines = {finding.subject: finding.detail for finding in checks.examination().all}
     for method in (MTPC(), FastMTP()):
         assert method.summary in lines[f"draft method: {method.name}"]
         assert type(method).__module__ in lines[f"draft method: {method.name}"]
@@ -171,7 +171,7 @@ def test_a_family_that_cannot_be_loaded_is_a_finding(monkeypatch: pytest.MonkeyP
 def test_a_missing_library(machine: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     del machine["safetensors"]
     use_adapter(monkeypatch, "good_check")
-    assert [finding[2:] for finding in checks.examine() if not finding.ok] == [
+    assert [finding[2:] for finding in checks.examination().all if not finding.ok] == [
         ("not installed", "Run `pip install safetensors`.")
     ]
     assert checks.library("numpy") == CheckResult("numpy", True, "2.0", "")

@@ -9,11 +9,11 @@ import torch
 
 from mtpc.draft import Draft
 from mtpc.lab.evaluation.decoding import cut_after_end, speculate
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.evaluation.reference import ReferenceDrafter
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.targets.generation import generate
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.evaluation.drafters import SCORED, tiny_drafter
 from tests.support.often import each_of
@@ -110,5 +110,5 @@ def test_sampled_text_is_distributed_as_the_targets(target: FrozenTarget, drafte
     for _ in range(800):
         found = speculate(target, drafter, head, prompt, 3, 2, temperature=0.8, generator=generator)
         counts[tuple(found.tokens)] += 1
-    assert chi_square_p_value(counts, exact_law(target, prompt, 0.8)) > REJECT_BELOW
-    assert chi_square_p_value(counts, exact_law(target, prompt, 1.0)) < REJECT_BELOW
+    assert chi_square(counts, exact_law(target, prompt, 0.8)).p > REJECT_BELOW
+    assert chi_square(counts, exact_law(target, prompt, 1.0)).p < REJECT_BELOW

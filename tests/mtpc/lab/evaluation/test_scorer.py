@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mtpc.circuits import temper
 from mtpc.lab.evaluation.acceptance import counts_along
 from mtpc.lab.evaluation.decoding import speculate
+from mtpc.lab.evaluation.rates import rates_from_counts
 from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import GeneratedText, TextFeatures, features_for
 from mtpc.lab.targets.frozen import FrozenTarget
@@ -18,8 +18,8 @@ from mtpc.lab.targets.generation import generate
 from mtpc.methods import draft_methods
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.target_head.shared import SharedHead
-from mtpc.verify import rates_from_counts
 from tests.mtpc.lab.evaluation.drafters import NAMES, SCORED, tiny_drafter
+from tests.support import circuit_ops
 from tests.support.often import each_of
 from tests.support.random_hybrid import register_method
 from tests.support.tiny_models import VOCAB, draft_layers_oracle, make_fastmtp, make_layer, make_mtpc, make_target
@@ -61,15 +61,19 @@ def test_a_circuit_position_by_position(circuit: str, token_input: bool, conditi
     expected = torch.zeros(len(starts), num_drafts, dtype=torch.float64)
     for row, t in enumerate(starts):
         x = text.tokens[t + 1 : t + 2 + num_drafts]
-        params = temper(part.head(text.hidden[None, t], x[:1]), torch.tensor([TEMPERATURE]))
+        params = circuit_ops.temper(part.head(text.hidden[None, t], x[:1]), torch.tensor([TEMPERATURE]))
         padded = torch.cat([x, x.new_zeros(WINDOW - len(x))])[None]
         if token_input:
-            q = part.circuit.conditionals(params, padded[:, 1:]).exp()
+            q = circuit_ops.conditionals(part.circuit, params, padded[:, 1:]).exp()
         elif conditioned:
-            q = part.circuit.conditionals(part.circuit.condition(params, x[:1]), padded)[:, 1:].exp()
+            q = circuit_ops.conditionals(part.circuit, circuit_ops.condition(part.circuit, params, x[:1]), padded)[
+                :, 1:
+            ].exp()
         else:  # the token summed out, by enumeration
             firsts = (torch.cat([torch.tensor([[v]]), padded[:, 1:]], 1) for v in range(vocab))
-            joint = torch.stack([part.circuit.prefix_log_probs(params, first)[0] for first in firsts]).logsumexp(0)
+            joint = torch.stack(
+                [circuit_ops.prefix_log_probs(part.circuit, params, first)[0] for first in firsts]
+            ).logsumexp(0)
             without = (joint[1:] - joint[:-1]).exp()
         for i in range(num_drafts):
             p = (text.logits[t + 1 + i] / TEMPERATURE).softmax(-1)[x[i + 1]]

@@ -7,14 +7,14 @@ from mtpc.draft import DraftContext, TreeDraft
 from mtpc.errors import MTPCError
 from mtpc.lab.evaluation import autoregressive_trees
 from mtpc.lab.evaluation.acceptance import counts_along
+from mtpc.lab.evaluation.rates import Rates
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import TextFeatures
 from mtpc.lab.evaluation.trees import TreeSettings, check_trees, matches, tree_acceptance
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.parallel.borrow import borrow_nodes
 from mtpc.target_head.shared import SharedHead
-from mtpc.verify import Rates
 from tests.oracles.processes import random_process
 from tests.oracles.trees import as_draft, prefixes_of, random_tree
 from tests.support.tiny_methods import EXAMPLES, tiny_target

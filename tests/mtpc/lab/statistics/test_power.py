@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from mtpc.lab.statistics.chi_square import holm
-from mtpc.lab.statistics.power import detectable_distance, power_against
+from mtpc.lab.statistics.power import detectable_distance
+from tests.support.power import power_against
 
 LEVEL = 1e-4
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from mtpc.lab.statistics.windows import Window, cells, chi_square_windows, count_windows
+from mtpc.lab.statistics.chi_square import chi_square
+from mtpc.lab.statistics.windows import Window, cells, count_windows
 
 GENERATOR = np.random.default_rng(0)
 LAWS = {start: GENERATOR.dirichlet([0.3] * 4) for n in range(3) for start in itertools.product(range(4), repeat=n)}
@@ -40,5 +41,5 @@ def test_windows_of_the_law_pass_and_others_do_not() -> None:
     table = cells(following, 3, 4000)
     drawn = GENERATOR.choice(64, size=4000, p=[mass(window) for window in itertools.product(range(4), repeat=3)])
     windows = [tuple(int(token) for token in np.unravel_index(number, (4, 4, 4))) for number in drawn]
-    assert chi_square_windows(windows, table).p > 1e-3
-    assert chi_square_windows(windows[:3700] + [(2, 1, 1)] * 300, table).p < 1e-6
+    assert chi_square(count_windows(windows, table), table).p > 1e-3
+    assert chi_square(count_windows(windows[:3700] + [(2, 1, 1)] * 300, table), table).p < 1e-6

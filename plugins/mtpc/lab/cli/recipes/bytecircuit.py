@@ -60,7 +60,8 @@ def train(
 
     Examples:
     ```
-    mtpc train bytecircuit --target runs/smollm2 --data runs/data --out runs/b
+    mtpc train bytecircuit --target runs/smollm2 --data runs/distilled \\
+        --out runs/b
     ```
     """
     from mtpc.circuits import allowed_rank

@@ -36,14 +36,15 @@ def train(
 
     The defaults are those of FastMTP, except that 1024 tokens of a conversation are read. Unlike in FastMTP's own
     training, a draft step attends to what it attends to in an engine. FastMTP starts from a layer that was trained with
-    its target. Without one, use a larger learning rate and a smaller batch: --loss kl --optimizer muon
-    --learning-rate 5e-3 --batch 4.
+    its target. Without one, use a larger learning rate and a smaller batch, as in the example.
 
     The checkpoint's provenance.json holds the acceptance rates on held-out questions that `mtpc evaluate` prints.
 
     Examples:
     ```
-    mtpc train fastmtp --target runs/smollm2 --data runs/data --out runs/fastmtp
+    mtpc train fastmtp --target runs/smollm2 --data runs/distilled \\
+        --out runs/fastmtp --loss kl --optimizer muon \\
+        --learning-rate 5e-3 --batch 4
     ```
     """
     from mtpc.lab.cli.train_and_score import check_outputs, prepare_training, train_and_score

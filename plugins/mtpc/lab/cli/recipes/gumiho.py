@@ -29,8 +29,8 @@ def train(
         Path | None,
         typer.Option(
             callback=model_folder,
-            help="Start from the draft layers of this FastMTP or Gumiho drafter, which may have fewer layers, and from "
-            "its heads where the configuration is the same [default: from the target's last layers].",
+            help="Start from the draft layers of this FastMTP or Gumiho drafter, which may have fewer layers. Its heads "
+            "are used where the configuration is the same [default: from the target's last layers].",
         ),
     ] = None,
     circuits: Annotated[
@@ -67,7 +67,8 @@ def train(
 
     Examples:
     ```
-    mtpc train gumiho --target runs/smollm2 --data runs/data --out runs/gumiho
+    mtpc train gumiho --target runs/smollm2 --data runs/distilled \\
+        --out runs/gumiho
     ```
     """
     from mtpc.circuits import allowed_rank

@@ -102,8 +102,8 @@ def train(
         typer.Option(
             metavar="0,1,...",
             parser=NumberList(Bounds(0, 64)),
-            help="Train LoRA adapters on the target's last layers as well, whose output the circuit then reads: the "
-            "number of layers, 1, 2 or 4 in MTPC, one drafter for each number; 0 is none.",
+            help="Train LoRA adapters on this number of the target's last layers (1, 2 or 4 in MTPC; 0: none). The "
+            "circuit reads their output. Several numbers train one drafter each.",
         ),
     ] = (0,),
     lora_rank: Annotated[int, typer.Option(min=1, max=4096, help="Rank of the LoRA adapters.")] = 16,
@@ -143,7 +143,8 @@ def train(
     mtpc train mtpc --target weights/byte-target --lora-layers 0,1
 
     # Train for a chat model.
-    mtpc train mtpc --target runs/smollm2 --data runs/data --circuits ff,hmm
+    mtpc train mtpc --target runs/smollm2 --data runs/distilled \\
+        --circuits ff,hmm
     ```
     """
     from mtpc.autoregressive.lora import lora_of

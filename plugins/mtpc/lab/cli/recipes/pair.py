@@ -58,12 +58,12 @@ def convert(
     from mtpc.lab.servers.speculation import serve_commands
     from mtpc.lab.targets.folder import check_folder
     from mtpc.lab.text.chat_template import load_tokenizer
-    from mtpc.lab.text.count_vocabulary import sample_tokens
+    from mtpc.lab.text.count_vocabulary import text_tokens
     from mtpc.lab.text.overlap import SAME
 
     check_folder(target)
     tokenizer = load_tokenizer(target)
-    ids = sample_tokens(text, tokenizer)
+    ids = text_tokens(text, tokenizer)
     converted = convert_pair(
         draft,
         target,

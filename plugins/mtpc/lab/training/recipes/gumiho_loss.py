@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from mtpc.circuits.params import normalize_log, token_evidence
 from mtpc.draft import DraftContext
 from mtpc.lab.evaluation.unroll import unroll
 from mtpc.lab.training.conversation_recipe import MicroBatch
+from mtpc.lab.training.divergence import conditional_divergences
 from mtpc.lab.training.head_loss import head_losses
 from mtpc.lab.training.settings import Loss
 from mtpc.methods.drafter import Drafter
@@ -19,7 +19,6 @@ from mtpc.parallel.independent import IndependentPart
 from mtpc.target_head.shared import SharedHead
 
 ROWS = 16  # starts whose leaf distributions are in memory at once
-MIN_PROBABILITY = 1e-9  # lower bound of a joint part's probabilities in the KL loss
 
 
 def position_losses(
@@ -104,13 +103,8 @@ def _joint_losses(
     expected = torch.stack([hidden[:, i : i + starts][chosen] for i in positions], 1)  # [m, n, d]
 
     def divergences(inputs: Tensor, text: Tensor, expected: Tensor) -> Tensor:
-        logits = parallel.logits(context._replace(inputs=inputs))
-        params = to_circuit_params(*logits)
-        evidence = token_evidence(params.leaves, head.rows_of(text))
-        weights = normalize_log(parallel.circuit.beliefs(params.sums, evidence)).exp()  # [m, n, R]
-        q = (weights[:, :, None] @ params.leaves.exp())[:, :, 0]
-        log_p = head.logits(expected).log_softmax(-1)  # [m, n, V]
-        return (log_p.exp() * (log_p - q.clamp_min(MIN_PROBABILITY).log())).sum((0, 2))
+        params = to_circuit_params(*parallel.logits(context._replace(inputs=inputs)))
+        return conditional_divergences(parallel.circuit, params, head.rows_of(text), head.logits(expected)).sum(0)
 
     total = context.inputs.new_zeros(parallel.max_drafts, dtype=torch.float32)
     for rows in zip(context.inputs.split(ROWS), text.split(ROWS), expected.split(ROWS), strict=True):

@@ -6,10 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtpc.circuits.params import normalize_log, token_evidence
+from mtpc.lab.training.divergence import conditional_divergences
 from mtpc.parallel.circuit_part import CircuitPart
-
-MIN_PROBABILITY = 1e-9  # lower bound of a drafter's probabilities in the KL loss
 
 
 def discounts(window: int, gamma: float, device: torch.device) -> Tensor:
@@ -45,9 +43,7 @@ def token_losses(part: CircuitPart, hidden: Tensor, x: Tensor) -> Tensor:
 
 
 def distribution_losses(part: CircuitPart, hidden: Tensor, x: Tensor, target_logits: Tensor) -> Tensor:
-    """Return KL(p || q) of every conditional, given the text before it (MTPC paper, equation 5).
-
-    q is bounded below by `MIN_PROBABILITY`, so that the loss is finite.
+    """Return the divergence of every conditional, see `conditional_divergences`.
 
     Args:
         part: Circuit in training.
@@ -60,7 +56,4 @@ def distribution_losses(part: CircuitPart, hidden: Tensor, x: Tensor, target_log
     """
     params = part.head(hidden, x[:, 0])
     x, target_logits = (whole[:, -params.leaves.shape[1] :] for whole in (x, target_logits))
-    weights = normalize_log(part.circuit.beliefs(params.sums, token_evidence(params.leaves, x))).exp()  # [B, n, R]
-    q = (weights[:, :, None] @ params.leaves.exp())[:, :, 0]  # [B, n, V]
-    log_p = torch.log_softmax(target_logits, -1)
-    return (log_p.exp() * (log_p - q.clamp_min(MIN_PROBABILITY).log())).sum(-1)
+    return conditional_divergences(part.circuit, params, x, target_logits)

@@ -21,6 +21,7 @@ from mtpc.parallel.circuit_head import to_circuit_params
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
+from tests.support import circuit_ops
 from tests.support.tiny_methods import mtpc_lora, tiny_target
 
 DRAFTS, LENGTH = 4, 14
@@ -90,7 +91,7 @@ def _conditionals(part: Any, context: DraftContext, text: Tensor, head: SharedHe
         leaves, sums = part.head.logits(context.states[:, -1], context.tokens[:, -1])
         rows = leaves if head.ids is None else leaves[..., head.ids] + getattr(head, "log_weights", 0.0)
         params = to_circuit_params(rows, sums)
-    return part.circuit.conditionals(params, head.rows_of(text)[None])[0]
+    return circuit_ops.conditionals(part.circuit, params, head.rows_of(text)[None])[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import DraftContext
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.lab.training.conversation_recipe import MicroBatch
 from mtpc.lab.training.recipes import gumiho_loss as losses
 from mtpc.lab.training.recipes.gumiho_loss import position_losses
 from mtpc.methods.drafter import Drafter
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.target_head.shared import SharedHead
 from tests.support.tiny_methods import gumiho, tiny_target
 

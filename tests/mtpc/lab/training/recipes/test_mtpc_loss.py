@@ -6,6 +6,7 @@ import torch
 from mtpc.lab.training.recipes.mtpc_loss import discounts, distribution_losses, token_losses
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
+from tests.support import circuit_ops
 
 VOCAB, HIDDEN, WINDOW = 6, 10, 5
 
@@ -24,7 +25,7 @@ def make(circuit: str, token_input: bool = False) -> tuple[CircuitPart, torch.Te
 def test_token_losses_are_the_conditionals_at_the_tokens(circuit: str, token_input: bool):
     part, hidden, x = make(circuit, token_input)
     modelled = x[:, int(token_input) :]
-    conditionals = part.circuit.conditionals(part.head(hidden, x[:, 0]), modelled)
+    conditionals = circuit_ops.conditionals(part.circuit, part.head(hidden, x[:, 0]), modelled)
     expected = -conditionals.gather(2, modelled[..., None])[..., 0]
     torch.testing.assert_close(token_losses(part, hidden, x), expected, atol=1e-5, rtol=1e-4)
 
@@ -34,7 +35,7 @@ def test_token_losses_are_the_conditionals_at_the_tokens(circuit: str, token_inp
 def test_distribution_losses_are_divergences(circuit: str, token_input: bool):
     part, hidden, x = make(circuit, token_input)
     first = int(token_input)
-    conditionals = part.circuit.conditionals(part.head(hidden, x[:, 0]), x[:, first:]).detach()
+    conditionals = circuit_ops.conditionals(part.circuit, part.head(hidden, x[:, 0]), x[:, first:]).detach()
     logits = torch.randn(4, WINDOW, VOCAB)
     log_p = logits.log_softmax(-1)[:, first:]
     expected = (log_p.exp() * (log_p - conditionals)).sum(-1)

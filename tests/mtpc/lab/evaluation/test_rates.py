@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtpc.verify import rates_from_counts
+from mtpc.lab.evaluation.rates import rates_from_counts
 
 
 def test_rates_from_counts() -> None:
