@@ -22,6 +22,7 @@ END = 256  # the symbol after the 256 bytes: the token ends
 SYMBOLS = END + 1
 # Kinds of tokens as they are stored, see `TokenBytes`; the last for ids behind those of the tokenizer.
 TEXT, SPECIAL, FALLBACK, NOTHING, PADDING = range(5)
+FIXED_POINT = 2.0**52  # of probabilities as whole numbers
 
 
 class SymbolText(NamedTuple):
@@ -217,7 +218,7 @@ class ByteVocabulary(nn.Module):
             joint = belief.index_select(1, parents).mul_(here.index_select(1, symbols))  # [B, C, R]
             children = joint.sum(-1)  # [B, C]
             ends = (belief @ here[:, END, :, None])[..., 0] * self.ends[first : first + belief.shape[1]]  # [B, P]
-            share = reach / ends.scatter_add(1, parents.expand_as(children), children)
+            share = reach / with_children(ends, parents, children)
             found.append(share * ends)
             reach = share.index_select(1, parents).mul_(children)
             first += belief.shape[1]
@@ -228,3 +229,22 @@ class ByteVocabulary(nn.Module):
                 belief = belief @ transitions[:, depth]
         found.append(reach.new_zeros(len(reach), 1))
         return torch.cat(found, 1).index_select(1, self.found_at)
+
+
+def with_children(ends: Tensor, parents: Tensor, children: Tensor, exact: bool | None = None) -> Tensor:
+    """Return the sum of each node's own probability and those of its children.
+
+    On a GPU the order of a sum varies, and with it the rounding. Tensor-parallel ranks could then draft different
+    tokens, so probabilities are added as whole numbers there.
+
+    Args:
+        ends: Each node's own, [B, P].
+        parents: Node of each child, int64 [C].
+        children: Their probabilities, [B, C].
+        exact: Whether to add whole numbers; None: on a GPU.
+    """
+    parents = parents.expand_as(children)
+    if not (children.is_cuda if exact is None else exact):
+        return ends.scatter_add(1, parents, children)
+    whole = torch.zeros_like(ends, dtype=torch.int64).scatter_add_(1, parents, (children * FIXED_POINT).long())
+    return ends + (whole / FIXED_POINT).to(ends.dtype)

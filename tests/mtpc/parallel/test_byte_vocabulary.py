@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from mtpc.errors import MTPCError
 from mtpc.methods.drafter import load_drafter, save_drafter
-from mtpc.parallel.byte_vocabulary import END, ByteVocabulary
+from mtpc.parallel.byte_vocabulary import END, ByteVocabulary, with_children
 from mtpc.vocabulary.token_bytes import TokenBytes, token_bytes
 from tests.support.small_tokenizers import COMPLETE
 from tests.support.tiny_models import make_byte_circuit
@@ -88,3 +88,13 @@ def test_damaged_tokens_are_one_sentence(tmp_path: Path) -> None:
         save_file({**stored, key: torch.tensor(values, dtype=stored[key].dtype)}, tmp_path / "model.safetensors")
         with pytest.raises(MTPCError, match=r"model\.safetensors does not hold the tokens that config\.json"):
             load_drafter(tmp_path)
+
+
+def test_sums_on_a_gpu_are_the_same_in_any_order() -> None:
+    ends, parents = torch.rand(2, 50), torch.randint(50, (4000,))
+    children = torch.rand(2, 4000) ** 8 / 80
+    exact = with_children(ends, parents, children, exact=True)
+    torch.testing.assert_close(exact, with_children(ends, parents, children))
+    order = torch.randperm(4000)
+    assert torch.equal(exact, with_children(ends, parents[order], children[:, order], exact=True))
+    assert not torch.equal(exact, with_children(ends, parents[order], children[:, order]))  # as a control
