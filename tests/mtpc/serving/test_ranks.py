@@ -26,7 +26,14 @@ from mtpc.serving.ranks import (
 from tests.support.random_fastmtp import make_vocabulary
 
 WEIGHTS = "model.safetensors"
-FILES = ("config.json", WEIGHTS, "copying.json", "adapter_config.json", "adapter_model.safetensors", "part-1.safetensors")
+FILES = (
+    "config.json",
+    WEIGHTS,
+    "copying.json",
+    "adapter_config.json",
+    "adapter_model.safetensors",
+    "part-1.safetensors",
+)
 
 
 def drafter(folder: Path, weights: bytes = b"weights") -> Path:

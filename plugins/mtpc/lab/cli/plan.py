@@ -39,8 +39,8 @@ def plan(
     Batch sizes above the largest measured one are extrapolated, which the command prints.
 
     It prints vLLM's `num_speculative_tokens_per_batch_size` and, for prompt lookup on a CPU, `step_cost`. The latter
-    replaces the costs that a server measures when it starts. Sampling costs more than greedy decoding, so let `mtpc bench`
-    measure a temperature above 0 as well.
+    replaces the costs that a server measures when it starts. Sampling costs more than greedy decoding, so let
+    `mtpc bench` measure a temperature above 0 as well.
 
     With --out it writes a configuration that serves the measured target and drafter, or no drafter where none gives a
     speedup. For SGLang on a GPU, it also writes FILE.steps.json with K by batch size; on a CPU, SGLang's draft length

@@ -45,7 +45,7 @@ def build(
         ),
     ] = (8192, 16384, 32768),
 ) -> None:
-    """Rank a target's tokens by their frequency in each language, as a draft vocabulary.
+    r"""Rank a target's tokens by their frequency in each language, as a draft vocabulary.
 
     One file holds all languages; the server chooses the number of tokens. Answers of conversations count for the
     language of their category (English, Spanish, French, source code), text files for the language that you give. The
@@ -54,7 +54,7 @@ def build(
 
     Examples:
     ```
-    mtpc vocab build runs/vocabulary.json --target runs/smollm2 \\
+    mtpc vocab build runs/vocabulary.json --target runs/smollm2 \
         --data runs/distilled
 
     # Count a text file as a language.

@@ -123,8 +123,8 @@ class Trainer(Generic[Model]):
         self.processes = Processes.started()
         if self.processes.largest(self.update) != -self.processes.largest(-self.update):
             raise MTPCError(
-                f"this process has made {self.update:,} updates in {resume}, but another one more or fewer: put the same "
-                "state file on every machine, or remove it from all."
+                f"this process has made {self.update:,} updates in {resume}, but another one more or fewer: put the "
+                "same state file on every machine, or remove it from all."
             )
         for learner in self.learners:
             self.processes.broadcast(learner.model.parameters())

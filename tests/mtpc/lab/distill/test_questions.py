@@ -72,7 +72,12 @@ def test_questions_are_answered_once_each_and_then_the_target_asks_itself(
     words = iter(np.random.default_rng(0).permutation(1000).tolist())
     texts = [" ".join(f"word{next(words)}" for _ in range(6)) for _ in range(30)]
     questions = [Question(text=f"What is {text}?", kind="sums") for text in texts]
-    questions += [Question(text="long " * MAX_PROMPT_TOKENS), questions[0], Question(text=" "), Question(text="为什么?")]
+    questions += [
+        Question(text="long " * MAX_PROMPT_TOKENS),
+        questions[0],
+        Question(text=" "),
+        Question(text="为什么?"),
+    ]
     plan = DistillationPlan(tokens=6000, concurrency=4)
     with serving(answer=chatter) as (url, _):
         first = Distillation(template, tmp_path / "out", plan, questions)

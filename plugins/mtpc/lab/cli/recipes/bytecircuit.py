@@ -50,7 +50,7 @@ def train(
     minutes: options.Minutes = None,
     questions: options.Questions = 16,
 ) -> None:
-    """Train circuits over bytes for a target with subword tokens (MTPC, arXiv 2511.11346).
+    r"""Train circuits over bytes for a target with subword tokens (MTPC, arXiv 2511.11346).
 
     The circuit spells the next tokens, byte by byte, so it needs no output head over the target's vocabulary. The loss
     is the negative log-likelihood of the bytes and ends of the next K tokens. The target stays frozen.
@@ -60,7 +60,7 @@ def train(
 
     Examples:
     ```
-    mtpc train bytecircuit --target runs/smollm2 --data runs/distilled \\
+    mtpc train bytecircuit --target runs/smollm2 --data runs/distilled \
         --out runs/b
     ```
     """

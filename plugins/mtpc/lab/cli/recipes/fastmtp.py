@@ -29,7 +29,7 @@ def train(
     minutes: options.Minutes = None,
     questions: options.Questions = 16,
 ) -> None:
-    """Train one MTP layer that drafts K tokens by applying itself K times (FastMTP, arXiv 2509.18362).
+    r"""Train one MTP layer that drafts K tokens by applying itself K times (FastMTP, arXiv 2509.18362).
 
     The target stays frozen, and its hidden states are computed during training. Embedding and output head are the
     target's. The loss is the cross-entropy of each draft step, weighted by powers of beta.
@@ -42,8 +42,8 @@ def train(
 
     Examples:
     ```
-    mtpc train fastmtp --target runs/smollm2 --data runs/distilled \\
-        --out runs/fastmtp --loss kl --optimizer muon \\
+    mtpc train fastmtp --target runs/smollm2 --data runs/distilled \
+        --out runs/fastmtp --loss kl --optimizer muon \
         --learning-rate 5e-3 --batch 4
     ```
     """

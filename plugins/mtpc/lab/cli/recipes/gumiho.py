@@ -29,8 +29,8 @@ def train(
         Path | None,
         typer.Option(
             callback=model_folder,
-            help="Start from the draft layers of this FastMTP or Gumiho drafter, which may have fewer layers. Its heads "
-            "are used where the configuration is the same [default: from the target's last layers].",
+            help="Start from the draft layers of this FastMTP or Gumiho drafter, which may have fewer layers. Its "
+            "heads are used where the configuration is the same [default: from the target's last layers].",
         ),
     ] = None,
     circuits: Annotated[
@@ -55,7 +55,7 @@ def train(
     minutes: options.Minutes = None,
     questions: options.Questions = 16,
 ) -> None:
-    """Train draft layers for the first draft tokens, and parallel heads for the others (Gumiho, arXiv 2503.10135).
+    r"""Train draft layers for the first draft tokens, and parallel heads for the others (Gumiho, arXiv 2503.10135).
 
     The target stays frozen, and its hidden states are computed during training. Embedding and output head are the
     target's. The defaults are those of Gumiho's table 5: the loss is the distance to the target's hidden states plus a
@@ -67,7 +67,7 @@ def train(
 
     Examples:
     ```
-    mtpc train gumiho --target runs/smollm2 --data runs/distilled \\
+    mtpc train gumiho --target runs/smollm2 --data runs/distilled \
         --out runs/gumiho
     ```
     """

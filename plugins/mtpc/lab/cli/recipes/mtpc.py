@@ -122,7 +122,7 @@ def train(
     resume: options.Resume = None,
     minutes: options.Minutes = None,
 ) -> None:
-    """Train circuits that draft a window of tokens in one pass (MTPC, arXiv 2511.11346).
+    r"""Train circuits that draft a window of tokens in one pass (MTPC, arXiv 2511.11346).
 
     Several circuits, windows, ranks and numbers of LoRA layers train on the same batches, so that they share the
     target's passes and can be compared. The provenance.json of each checkpoint holds the expected acceptance rates on
@@ -143,7 +143,7 @@ def train(
     mtpc train mtpc --target weights/byte-target --lora-layers 0,1
 
     # Train for a chat model.
-    mtpc train mtpc --target runs/smollm2 --data runs/distilled \\
+    mtpc train mtpc --target runs/smollm2 --data runs/distilled \
         --circuits ff,hmm
     ```
     """
