@@ -22,7 +22,11 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("prompts", nargs="*", default=PROMPTS, metavar="PROMPT")
     parser.add_argument("--target", default="weights/byte-target", help="a folder or a Hugging Face id")
     parser.add_argument("--drafter", default="weights/byte-mtpc-hmm-n8", help="a folder or a Hugging Face id")
-    parser.add_argument("--algorithm", default="MTPC", help="the drafter's method: MTPC, BYTECIRCUIT, FASTMTP, GUMIHO, MEDUSA, COPYING or PAIR")
+    parser.add_argument(
+        "--algorithm",
+        default="MTPC",
+        help="the drafter's method: MTPC, BYTECIRCUIT, FASTMTP, GUMIHO, MEDUSA, COPYING or PAIR",
+    )
     parser.add_argument("--max-tokens", type=int, default=64, help="tokens of a completion, at most")
     parser.add_argument("--temperature", type=float, default=0.0, help="sampling temperature; 0 means greedy")
     return parser.parse_args(words)

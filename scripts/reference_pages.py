@@ -1,6 +1,6 @@
 """Writes the pages of docs/ that describe the code: commands, settings, checkpoints, metrics, integration points.
 
-    python scripts/reference_pages.py
+    python scripts/reference_pages.py [FOLDER]
 
 Commands come from typer, settings and checkpoint formats from pydantic models, metrics and integration points from
 their tables.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,12 @@ DOCS = Path(__file__).parent.parent / "docs"
 NOTE = "<!-- Written by scripts/reference_pages.py: change the code, then run it. -->\n\n"
 ATTRIBUTE = re.compile(r"^(\w+): (.*)$")
 COMMENTED = re.compile(r"^    (\w+): [^#\n]*  # (.+)$", re.MULTILINE)
+# Modules that docstrings of settings name, and the guide that a user reads instead.
+GUIDES = {
+    "`mtpc.parallel.borrow`": "[Draft trees](../guides/trees.md#borrowed-nodes)",
+    "`mtpc.vocabulary.formats`": "[Draft vocabularies](../guides/draft-vocabularies.md)",
+    "`sglang_mtpc.longer_copies`": "[Prompt lookup](../guides/prompt-lookup.md#the-engines-own-drafters)",
+}
 COST = (
     "\n## Step costs\n\n`step_cost` is an object with these keys; points are pairs of a number and a cost.\n"
     "The unit is a decoding step of one request without draft tokens.\n\n"
@@ -89,7 +96,10 @@ def fields(model: type[BaseModel]) -> str:
     for name, field in model.model_fields.items():
         key = field.alias or name
         default = "required" if field.is_required() else f"`{json.dumps(field.default)}`"
-        rows.append((f"`{key}`", kind(properties[key]), default, meant.get(name, "")))
+        meaning = meant.get(name, "")
+        for module, guide in GUIDES.items():
+            meaning = meaning.replace(module, guide)
+        rows.append((f"`{key}`", kind(properties[key]), default, meaning))
     return table(("key", "type", "default", "meaning"), rows)
 
 
@@ -195,6 +205,14 @@ def pages() -> dict[str, str]:
     return {name: NOTE + text for name, text in found.items()}
 
 
+def main() -> None:
+    """Write all pages, into docs/ unless another folder is given."""
+    folder = Path(sys.argv[1]) if sys.argv[1:] else DOCS
+    for name, text in pages().items():
+        page = folder / name
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text, encoding="utf-8")
+
+
 if __name__ == "__main__":
-    for page, text in pages().items():
-        (DOCS / page).write_text(text, encoding="utf-8")
+    main()

@@ -21,6 +21,7 @@ from mtpc.autoregressive.fused_adapters import (
 )
 from mtpc.autoregressive.lora import LoRALayersConfig
 from mtpc.errors import MTPCError
+from sglang_mtpc.target_modules import target_module
 
 
 class SGLangAdaptedBlock(nn.Module):
@@ -148,16 +149,17 @@ class SGLangAdaptedLayers(nn.Module):
             target: SGLang's model of the target.
 
         Raises:
-            MTPCError: Its layers are not decoder layers with these projections.
+            MTPCError: It has no language model, or its layers are not decoder layers with these projections.
         """
-        layers = getattr(target.model, "layers", ())
+        model = target_module(target, "model")
+        layers = getattr(model, "layers", ())
         last = [layers[number] for number in self.lora.layer_numbers] if len(layers) == self.lora.target_layers else []
         if not last or not all(_is_plain(layer) for layer in last):
             raise MTPCError(
                 f"LoRA adapters need {self.lora.target_layers} dense layers of type {self.lora.layer}, which SGLang's "
                 f"{type(target).__name__} does not have."
             )
-        self.norm.weight = target.model.norm.weight
+        self.norm.weight = model.norm.weight
         for block, layer in zip(self.blocks, last, strict=True):
             cast("SGLangAdaptedBlock", block).share(layer)
 

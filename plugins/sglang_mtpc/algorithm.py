@@ -23,9 +23,8 @@ class DrafterAlgorithm(CustomSpecAlgo):
         return True
 
     def has_draft_kv(self) -> bool:
-        """Return whether draft steps need slots of the KV cache, as an autoregressive part with paged cache does."""
-        autoregressive = served.config().autoregressive
-        return autoregressive is not None and autoregressive.cache == "pages"
+        """Return whether draft steps need slots of the KV cache, as those of an autoregressive part do."""
+        return served.has_autoregressive_part()
 
     def supports_grammar_overlap(self) -> bool:
         """Return True: `run_eagle_verify` waits for the grammar itself."""

@@ -140,6 +140,10 @@ TABLE = (
         "replaced", "counts accepted draft tokens of each request",
     ),
     IntegrationPoint(
+        PARALLEL_ALONE, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.weight_update_runners", "self",
+        "replaced", "leaves the drafter as it is where the target's weights are updated",
+    ),
+    IntegrationPoint(
         PARALLEL_ALONE, _EAGLE, "EAGLEWorkerV2.__init__", "self server_args gpu_id nccl_port target_worker",
         "replaced", "created like SGLang's worker, but without draft model",
     ),
@@ -259,6 +263,10 @@ TABLE = (
     IntegrationPoint(
         WORKER, _EAGLE, "EAGLEWorkerV2.on_verify_complete_cpu", "self num_correct_drafts_per_req",
         "hooked", "counts accepted draft tokens of each request",
+    ),
+    IntegrationPoint(
+        WORKER, f"{_SPEC}.base_spec_worker", "BaseSpecWorker.weight_update_runners", "self",
+        "hooked", "leaves the drafter as it is where the target's weights are updated",
     ),
     IntegrationPoint(
         WORKER, _EAGLE, "EagleDraftWorker.init_token_map", "self",

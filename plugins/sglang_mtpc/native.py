@@ -40,6 +40,7 @@ from sglang_mtpc.shape import DraftShape
 from sglang_mtpc.timing import make_dummy_step
 from sglang_mtpc.token_map import copies, read, vocabulary_values
 from sglang_mtpc.vocabulary_head import VocabularyHead
+from sglang_mtpc.weight_updates import warn_of_update
 
 logger = logging.getLogger(f"sglang.{__name__}")
 
@@ -213,6 +214,13 @@ class NativeWorker(EagleWorker):
         super().init_cuda_graphs(*args, **options)
         if lookup is not None:
             lookup.lengths.time_steps(make_dummy_step(runner), None, get_schedule().max_running_requests)
+
+    def weight_update_runners(self) -> list[tuple[str, Any]]:
+        """Return SGLang's runners, whose draft vocabularies keep the rows of the target's output head."""
+        if self._draft_worker.head is not None:
+            warn_of_update("the rows of the output head for draft vocabularies")
+        runners: list[tuple[str, Any]] = super().weight_update_runners()
+        return runners
 
     def forward_batch_generation(self, batch: Any, *args: Any, **options: Any) -> Any:
         """Run one step of the scheduler and return SGLang's ``GenerationBatchResult``."""

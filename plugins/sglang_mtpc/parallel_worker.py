@@ -31,7 +31,9 @@ from sglang_mtpc.ranks import check_ranks
 from sglang_mtpc.request_vocabularies import SGLangRequestVocabularies
 from sglang_mtpc.runtime_states import TargetStates, without_drafts
 from sglang_mtpc.step import BatchSteps
+from sglang_mtpc.target_modules import target_module
 from sglang_mtpc.timing import make_dummy_step
+from sglang_mtpc.weight_updates import DRAFTER, warn_of_update
 
 
 class ParallelWorker(BaseSpecWorker):
@@ -143,6 +145,11 @@ class ParallelWorker(BaseSpecWorker):
         if self.metrics is not None:
             self.metrics.verified(num_correct_drafts_per_req)
 
+    def weight_update_runners(self) -> list[tuple[str, Any]]:
+        """Return no runner: updates of the target's weights leave the drafter as it is."""
+        warn_of_update(DRAFTER)
+        return []
+
     def _load(self, model_config: Any) -> Strategy:
         """Load and announce the drafter, and return the strategy of each step."""
         self.lengths = WorkerLengths.of_served(self.device)
@@ -150,10 +157,8 @@ class ParallelWorker(BaseSpecWorker):
         head: DrafterHead | None = None
         with_head_inputs: Callable[[DraftContext], DraftContext] | None = None
         if part.reads_head:
-            head = self._share_head(model_config)
-            with_head_inputs = partial(
-                _with_head_inputs, self.target_worker.model_runner.model.model.embed_tokens, head
-            )
+            head, target = self._share_head(model_config), self.target_worker.model_runner.model
+            with_head_inputs = partial(_with_head_inputs, target_module(target, "model.embed_tokens"), head)
         copies = self.lengths is not None and self.shape.children == 1
         self.drafting = Drafting(part, served.drafter_shape(), copies, with_head_inputs)
         served.announce(None if head is None else head.draft_logits, 0)
@@ -163,7 +168,7 @@ class ParallelWorker(BaseSpecWorker):
         """Share the target's output head, and choose draft vocabularies by request if there are several.
 
         Raises:
-            MTPCError: See `served.vocabularies` and `DrafterHead`.
+            MTPCError: See `served.vocabularies`, `target_module` and `DrafterHead`.
         """
         numbers, vocabularies = None, served.vocabularies(model_config.model_path, self.device)
         if vocabularies is not None and self.device.type != "cpu":
@@ -172,8 +177,8 @@ class ParallelWorker(BaseSpecWorker):
             rows = get_schedule().max_running_requests
             self.requests = SGLangRequestVocabularies(vocabularies.detector, rows, self.device)
             numbers = self.requests.numbers
-        self.vocabularies, lm_head = vocabularies, self.target_worker.model_runner.model.lm_head
-        return DrafterHead(lm_head, served.config(), model_config.dtype, vocabularies, numbers)
+        self.vocabularies, target = vocabularies, self.target_worker.model_runner.model
+        return DrafterHead(target_module(target, "lm_head"), served.config(), model_config.dtype, vocabularies, numbers)
 
     def _strategy(self) -> Strategy:
         """Return the strategy of each step."""

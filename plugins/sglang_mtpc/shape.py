@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from sglang_mtpc.token_map import copies, read
 
 DRAFT_STEPS = 2  # most before a parallel part in a tree: later beams of SGLang's loop are unknown
 RUNNING_REQUESTS = 48  # SGLang's own default for speculative decoding
+KERNEL_TOKENS = 1024  # most verified tokens of a request in SGLang's kernels for drafts on GPUs
+logger = logging.getLogger(f"sglang.{__name__}")
 
 
 class DraftShape(NamedTuple):
@@ -126,6 +129,8 @@ def _tree(settings: Any, config: DrafterConfig, children: int) -> DraftShape:
             f"{TOKENS} is {short_repr(tokens)} and {TOPK} {short_repr(children)}, but a tree has at most "
             f"{MAX_TREE_NODES} nodes."
         )
+    if settings.device != "cpu" and tokens > KERNEL_TOKENS:
+        raise MTPCError(f"{TOKENS} is {tokens}, but SGLang's kernels on GPUs verify at most {KERNEL_TOKENS}: lower it.")
     if depth is None:
         depth = min(config.num_drafts, nodes)
     check_drafts(config, depth, STEPS, settings.speculative_draft_model_path)
@@ -198,8 +203,15 @@ def complete_settings(settings: Any) -> None:
     settings.speculative_use_rejection_sampling = shape.children == 1  # chains carry their distributions
     settings.speculative_draft_model_quantization = None  # SGLang would use the target's
     adapts = settings.device == "cpu" and read(settings.speculative_token_map).adaptive
-    if adapts or method.reads_text:
-        settings.disable_overlap_schedule = True  # both read the last step's tokens
-    settings.enable_mixed_chunk = False  # it would decode requests without their drafts
+    if (adapts or method.reads_text) and not settings.disable_overlap_schedule:
+        settings.disable_overlap_schedule = True
+        logger.warning("The overlap schedule is disabled: these drafts are made from the last step's tokens.")
+    if settings.enable_mixed_chunk:
+        settings.enable_mixed_chunk = False
+        logger.warning("--enable-mixed-chunk is disabled: it would decode requests without their drafts.")
     if settings.max_running_requests is None:
         settings.max_running_requests = RUNNING_REQUESTS
+        logger.warning(
+            "--max-running-requests is set to %d, SGLang's default for speculative decoding; set it to change that.",
+            RUNNING_REQUESTS,
+        )

@@ -18,6 +18,7 @@ from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.autoregressive.fused_adapters import AdaptedProjection, LayerRanks, fused_adapters, load_fused
 from mtpc.autoregressive.lora import LoRALayersConfig
 from mtpc.errors import MTPCError
+from vllm_mtpc.lora import without_lora
 
 
 class VLLMAdaptedBlock(nn.Module):
@@ -63,12 +64,11 @@ class VLLMAdaptedBlock(nn.Module):
         self.base, self.self_attn = layer, copy(layer.self_attn)
         self.self_attn._modules = dict(layer.self_attn._modules) | {"attn": self.attn}
         for name in ("qkv_proj", "o_proj"):
-            setattr(self.self_attn, name, self._adapted(name, getattr(layer.self_attn, name)))
-        self.gate_up_proj, self.down_proj = (
-            self._adapted(name, getattr(layer.mlp, name)) for name in ("gate_up_proj", "down_proj")
-        )
+            setattr(self.self_attn, name, self._adapted(name, layer.self_attn))
+        self.gate_up_proj, self.down_proj = (self._adapted(name, layer.mlp) for name in ("gate_up_proj", "down_proj"))
 
-    def _adapted(self, name: str, base: nn.Module) -> nn.Module:
+    def _adapted(self, name: str, module: Any) -> nn.Module:
+        base = without_lora(getattr(module, name))
         if name not in self.adapters:
             return base
         return AdaptedProjection(base, cast("Any", self.adapters[name]))

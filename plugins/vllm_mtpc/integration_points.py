@@ -49,6 +49,7 @@ _LAYERS, _MODELS = "vllm.model_executor.layers", "vllm.model_executor.models"
 _EXECUTOR = "vllm.v1.executor.abstract"
 _RUNNER, _CPU_WORKER = "vllm.v1.worker.gpu_model_runner", "vllm.v1.worker.cpu_worker"
 _RUNNER_V2 = "vllm.v1.worker.gpu.model_runner"
+_TRANSFER = "vllm.distributed.weight_transfer.base"
 _CUDA, _SAMPLER = "vllm.v1.worker.gpu.cudagraph_utils", "vllm.v1.sample.rejection_sampler"
 _PROPOSE_V1 = (
     "self * num_speculative_tokens target_token_ids target_positions target_hidden_states next_token_ids "
@@ -80,13 +81,18 @@ TABLE = (
     IntegrationPoint(
         START, "vllm.config", "VllmConfig",
         "* model_config cache_config parallel_config scheduler_config compilation_config kv_transfer_config "
-        "speculative_config additional_config",
+        "speculative_config additional_config watermark_config",
         "read", "complete settings",
     ),
     IntegrationPoint(
         START, "vllm.config", "SpeculativeConfig",
-        "* method model num_speculative_tokens draft_sample_method enforce_eager",
+        "* method model num_speculative_tokens draft_sample_method enforce_eager rejection_sample_method "
+        "disable_eagle_block_drop",
         "read", "speculative settings",
+    ),
+    IntegrationPoint(
+        START, _TRANSFER, "WeightTransferEngine.set_weight_update_target", "self model",
+        "wrapped", "rejects updates of a drafter's weights in a running server",
     ),
     IntegrationPoint(
         START, f"{_MODELS}.interfaces_base", "VllmModelForTextGeneration.compute_logits", "self hidden_states",
@@ -226,6 +232,10 @@ TABLE = (
     IntegrationPoint(
         V1_CPU, _RUNNER, "GPUModelRunner._dummy_run", "self num_tokens * force_attention",
         "called", "runs a step to time",
+    ),
+    IntegrationPoint(
+        V1_CPU, _RUNNER, "GPUModelRunner.maybe_select_dummy_loras", "self lora_config num_scheduled_tokens",
+        "called", "lets the logits of a step to time pass where the server has LoRA adapters",
     ),
     IntegrationPoint(
         V1_CPU, "vllm.v1.sample.sampler", "Sampler.forward", "self logits sampling_metadata",
@@ -498,6 +508,7 @@ class Patch(NamedTuple):
 PATCHES = (
     Patch(START, "vllm.engine.arg_utils", "start_up"),
     Patch(START, _EXECUTOR, "start_up", "install_executor"),
+    Patch(START, _TRANSFER, "weight_updates"),
     Patch(V1, _EAGLE, "dispatch", "install_v1"),
     Patch(V2, _V2, "dispatch", "install_v2"),
     Patch(V2, _RUNNER_V2, "dispatch", "install_requests_v2"),

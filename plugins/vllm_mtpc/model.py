@@ -27,8 +27,10 @@ from vllm_mtpc.adapted_layers import VLLMAdaptedLayers
 from vllm_mtpc.additional_config import uses_prompt_lookup, vocabulary_values
 from vllm_mtpc.dispatch import folder_of
 from vllm_mtpc.draft_layers import STACKED, VLLMDraftLayers, draft_layers
+from vllm_mtpc.lora import without_lora
 from vllm_mtpc.ranks import head_ranks
 from vllm_mtpc.settings import target_of
+from vllm_mtpc.weight_updates import FIX
 from vllm_mtpc.whole_logits import WholeLogits
 
 if TYPE_CHECKING:
@@ -53,10 +55,12 @@ class DrafterForCausalLM(nn.Module):
             the autoregressive part makes all draft tokens.
         vocabularies: Draft vocabularies of a drafter that drafts through the target's head; None for all its tokens.
         num_drafts: Draft tokens of both parts together; prompt lookup may add more.
+        is_loaded: Whether `load_weights` has been called.
     """
 
     lm_head: Any
     embed_tokens: Any
+    is_loaded = False
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__()
@@ -111,8 +115,11 @@ class DrafterForCausalLM(nn.Module):
             The names of all loaded tensors.
 
         Raises:
-            MTPCError: See `mtpc.methods.drafter.load_drafter`.
+            MTPCError: They have been loaded before, or see `mtpc.methods.drafter.load_drafter`.
         """
+        if self.is_loaded:
+            raise MTPCError(f"the weights of {self.folder} have been loaded already: {FIX}.")
+        self.is_loaded = True
         placed = next(self.parameters(), None)
         drafter, loaded = load_drafter(self.folder, self.target), set()
         if self.parallel is not None:
@@ -136,7 +143,7 @@ class DrafterForCausalLM(nn.Module):
         return loaded
 
     def share_target(self, target: nn.Module) -> None:
-        """Take what the drafter reads of the target, where vLLM does not assign it.
+        """Take what the drafter reads of the target, where vLLM does not assign it, all without LoRA adapters.
 
         These are the layers that an autoregressive part adapts.  Without an autoregressive part they are the embedding
         and the output head.
@@ -149,6 +156,9 @@ class DrafterForCausalLM(nn.Module):
         """
         if isinstance(self.model, VLLMAdaptedLayers):
             self.model.share(target)
+        if self.model is not None:  # vLLM has assigned both, on the V1 runner with the wrappers of LoRA
+            self.model.embed_tokens = without_lora(self.model.embed_tokens)
+            self.lm_head = without_lora(self.lm_head)
         if self.model is not None or not self.reads_head:
             return
         model: Any = target
@@ -162,8 +172,7 @@ class DrafterForCausalLM(nn.Module):
                 f"{self.folder} drafts through the target's embedding and output head, which vLLM's "
                 f"{type(target).__name__} does not offer: choose a drafter with its own leaves."
             )
-        # Drafters use no LoRA adapter of the target.
-        self.embed_tokens, self.lm_head = (getattr(each, "base_layer", each) for each in (embedding, head))
+        self.embed_tokens, self.lm_head = without_lora(embedding), without_lora(head)
 
     def gather_rows(self, static: bool) -> None:
         """Gather this rank's share of the output head's rows that the draft vocabularies use, dequantized.

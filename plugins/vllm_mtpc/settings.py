@@ -16,7 +16,13 @@ from mtpc.files.hub import CONFIG, is_hub_id, local_folder
 from mtpc.files.json_file import is_folder
 from mtpc.files.target import Target
 from mtpc.methods import method_of, recognize, recognize_or_none
-from mtpc.methods.drafter import check_drafts, draft_vocabularies, drafts_through_target_head, load_drafter
+from mtpc.methods.drafter import (
+    check_drafts,
+    draft_vocabularies,
+    drafts_through_target_head,
+    load_drafter,
+    split_drafts,
+)
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc import integration_points
 from vllm_mtpc.additional_config import (
@@ -42,7 +48,9 @@ FIXED = {
     "quantization": None,
     "draft_lm_head_quantization": None,
 }
-RANKS = "draft_tensor_parallel_size"
+RANKS, KEEP_BLOCK = "draft_tensor_parallel_size", "disable_eagle_block_drop"
+STANDARD = "standard"
+VERIFICATION_METHODS = (STANDARD, "synthetic")
 
 
 def check_settings(
@@ -92,7 +100,7 @@ def check_settings(
     served = target_of(target)
     load_drafter(folder, served)
     _check_keys(settings)
-    check_verification(settings.get("rejection_sample_method"))
+    check_verification(settings.get("rejection_sample_method", STANDARD))
     if settings.get("method") != METHOD:
         raise MTPCError(f"{folder} is {method.title}: its method must be {METHOD!r}, not {settings.get('method')!r}.")
     if pipeline_stages > 1:
@@ -151,18 +159,19 @@ def check_is_target(model: Any) -> None:
 
 
 def check_complete(vllm_config: Any) -> None:
-    """Check what vLLM decides after `check_settings`: the model runner and asynchronous scheduling.
+    """Check what vLLM decides after `check_settings`: the model runner, asynchronous scheduling and watermarks.
 
     Args:
         vllm_config: vLLM's complete ``VllmConfig``; one without a drafter of this project passes.
 
     Raises:
-        MTPCError: A setting of additional-config does not fit the chosen runner or scheduling.
+        MTPCError: A setting does not fit the chosen runner or scheduling, or draft tokens would lack the watermark.
     """
     if vllm_config.speculative_config is None or not serves(vllm_config):
         return
     method, config = drafter_of(vllm_config)
     speculative, additional = vllm_config.speculative_config, vllm_config.additional_config
+    _check_watermark(vllm_config, split_drafts(config, speculative.num_speculative_tokens)[0])
     if method.reads_text:
         _check_text_runner(vllm_config)
     elif vllm_config.use_v2_model_runner:
@@ -186,10 +195,13 @@ def target_of(model_config: Any) -> Target:
 
 
 def _check_parallel_only(folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """Check the settings of a drafter without an autoregressive part, which is not sharded over ranks."""
+    """Check the settings of a drafter without an autoregressive part, which is not sharded over ranks.
+
+    It has no keys and values either, so vLLM need not compute the last block of a cached prefix again for them.
+    """
     if settings.get(RANKS) not in (None, 1):
         raise MTPCError(f"{RANKS} is {settings[RANKS]!r}, but {folder} is not sharded over ranks: set it to 1.")
-    return {RANKS: 1}
+    return {RANKS: 1, KEEP_BLOCK: settings.get(KEEP_BLOCK, True)}
 
 
 def _check_autoregressive(folder: Path, autoregressive: LayersConfig, settings: dict[str, Any], ranks: int) -> None:
@@ -216,20 +228,34 @@ def _check_text_runner(vllm_config: Any) -> None:
         raise MTPCError(f"{reads_text}, which requires synchronous scheduling: add --no-async-scheduling.")
 
 
+def _check_watermark(vllm_config: Any, autoregressive_drafts: int) -> None:
+    """Reject a watermark unless vLLM draws all draft tokens, or the user accepts draft tokens without it."""
+    watermark = vllm_config.watermark_config
+    if watermark is None or watermark.allow_target_only_watermarking:
+        return
+    if autoregressive_drafts < vllm_config.speculative_config.num_speculative_tokens:
+        raise MTPCError(
+            f"watermark-config does not mark all draft tokens of {folder_of(vllm_config)}: add "
+            f'"allow_target_only_watermarking": true, or remove the drafter.'
+        )
+
+
 def check_verification(method: Any) -> None:
-    """Reject verification methods that are not lossless or not available on this device.
+    """Reject verification methods that are not known to be lossless, or not available on this device.
 
     Args:
         method: ``rejection_sample_method`` of speculative-config.
 
     Raises:
-        MTPCError: It is "block", which changes the output's distribution, or "synthetic" on a CPU.
+        MTPCError: It is neither "standard" nor "synthetic", which is for measurements; or it is "synthetic" on a CPU.
     """
     if method == "block":
         raise MTPCError(
             "rejection_sample_method is 'block', which is not lossless, because vLLM uses the same random numbers in "
             "two decoding steps: use 'standard'."
         )
+    if method not in VERIFICATION_METHODS:
+        raise MTPCError(f"rejection_sample_method is {method!r}, which is not known to be lossless: use 'standard'.")
     if method == "synthetic" and integration_points.on_cpu():
         raise MTPCError("rejection_sample_method is 'synthetic', which vLLM supports on GPUs only: use 'standard'.")
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from mtpc.lab.statistics import windows
+from mtpc.lab.statistics.chi_square import chi_square
 from mtpc.lab.statistics.windows import Window
 
 LENGTH = 3  # tokens whose joint is compared
@@ -75,4 +76,4 @@ def cells(
 
 def p_value(sampled: list[Window], table: dict[Window, float]) -> float:
     """Of the observed windows under the exact probabilities of `cells`."""
-    return windows.chi_square_windows(sampled, table).p
+    return chi_square(windows.count_windows(sampled, table), table).p

@@ -13,13 +13,14 @@ from torch import Tensor
 from mtpc.draft import DraftContext
 from mtpc.draw import draw
 from mtpc.lab.statistics.chi_square import REJECT_BELOW
-from mtpc.lab.statistics.power import power_against
 from mtpc.lab.statistics.windows import Window
 from mtpc.methods.drafter import load_drafter
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.verify import verify_rejection
 from tests.engine.conftest import Models
 from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
+from tests.support import circuit_ops
+from tests.support.power import power_against
 
 PROMPT, SAMPLES = list(b"It was the best of "), 3000  # those of `test_draft_methods`, with either engine
 T1 = Sampling()
@@ -78,7 +79,7 @@ class Misstated:
         """Return the drafter's distribution after the emitted tokens and the draft tokens before, float64 [V]."""
         x = torch.tensor([[emitted[-1], *before, *[0] * (self.parallel.config.circuit_window - 1 - len(before))]])
         params = self.parallel.head(self.states([PROMPT + list(emitted)]), x[:, 0])
-        return self.parallel.circuit.conditionals(params, x)[0, 1 + len(before)].exp().double()
+        return circuit_ops.conditionals(self.parallel.circuit, params, x)[0, 1 + len(before)].exp().double()
 
     @torch.inference_mode()
     def windows(self) -> list[Window]:

@@ -171,11 +171,14 @@ def test_a_vocabulary_of_another_target(target: Path, fastmtp: Path, tmp_path: P
 
 
 def test_the_drafters_own_vocabulary(target: Path, copy: Path) -> None:
+    folder, token_map = (PATH, str(copy)), "--speculative-token-map"
+    make_vocabulary(copy / "vocabulary.json", 300)
+    refused("ranks a vocabulary of 300", target, *folder, algorithm="FASTMTP")  # it is used
     make_vocabulary(copy / "vocabulary.json", VOCAB)
-    refused("258 tokens, not 8192", target, PATH, str(copy), algorithm="FASTMTP")  # it is used, in the usual size
+    assert resolved(target, *folder, algorithm="FASTMTP").speculative_token_map is None
+    refused("258 tokens, not 300", target, *folder, token_map, "?size=300", algorithm="FASTMTP")
     for given in ("?size=40", "?language=none"):
-        found = resolved(target, PATH, str(copy), "--speculative-token-map", given, algorithm="FASTMTP")
-        assert found.speculative_token_map == given
+        assert resolved(target, *folder, token_map, given, algorithm="FASTMTP").speculative_token_map == given
 
 
 @pytest.mark.parametrize("algorithm", ["MTPC", "EAGLE"])

@@ -350,6 +350,14 @@ def test_a_target_without_a_fitting_head_is_refused() -> None:
         model().share(target(weight), None, None)  # SGLang computes with it
 
 
+def test_a_multimodal_target_shares_those_of_its_language_model() -> None:
+    text, made = target(torch.zeros(6, 4)), model()
+    made.share(SimpleNamespace(language_model=text), None, None)
+    assert (made.model.embed_tokens, made.output.lm_head) == (text.model.embed_tokens, text.lm_head)
+    with pytest.raises(MTPCError, match=r"the drafter shares model\.embed_tokens of the target, which SGLang's"):
+        model().share(SimpleNamespace(), None, None)
+
+
 def test_rows_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of two ranks has none of the tokens, and is sent its share of them."""
     head, ids = torch.randn(3, 4), VOCABULARIES.ids[0].tolist()

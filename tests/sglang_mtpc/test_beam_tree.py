@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mtpc.draft import DraftContext
-from mtpc.methods.reference import ReferenceDrafter
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.parallel.beams import Beams
 from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.head_inputs import with_head_inputs

@@ -108,6 +108,7 @@ def test_with_a_text_part_steps_do_not_overlap(echo: Path, drafter: Path) -> Non
         settings = SimpleNamespace(
             device="cuda",
             disable_overlap_schedule=False,
+            enable_mixed_chunk=False,
             max_running_requests=None,
             speculative_adaptive=False,
             speculative_draft_model_path=str(folder),

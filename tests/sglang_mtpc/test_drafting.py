@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from mtpc.draft import Draft, Mode, TreeDraft
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.memory import BYTES_PER_PROB, MAX_PROBS
 from mtpc.methods.drafter import load_drafter
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.noise import counter_uniforms
 from mtpc.parallel import part
 from mtpc.parallel.borrow import borrow_nodes

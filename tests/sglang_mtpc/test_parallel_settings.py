@@ -15,9 +15,12 @@ from sglang.srt.speculative.adaptive_spec_params import AdaptiveSpeculativeParam
 
 from mtpc.errors import MTPCError
 from mtpc.lab.bench.configuration import MeasuredServer, configuration, write
+from mtpc.methods import method_of
+from sglang_mtpc import shape
 from sglang_mtpc.settings import check_settings
+from sglang_mtpc.shape import draft_shape
 from sglang_mtpc.token_map import copies, read
-from tests.sglang_mtpc.resolving import refused, resolved
+from tests.sglang_mtpc.resolving import refused, resolved, server_args_of
 from tests.support.broken_drafters import BROKEN, Broken, broken_copy
 from tests.support.broken_settings import SGLANG_SETTINGS, TREE
 from tests.support.hub_cache import COMMIT, cached, go_offline
@@ -64,6 +67,33 @@ def test_what_is_left_open_is_completed(target: Path, drafter: Path) -> None:
     assert found.max_running_requests == 48
     shorter = resolved(target, "--speculative-draft-model-path", str(drafter), "--speculative-num-draft-tokens", "4")
     assert shorter.speculative_num_steps == 3
+
+
+CHANGED = ("--max-running-requests", "--enable-mixed-chunk", "overlap schedule")
+
+
+def test_settings_that_are_changed_are_logged(target: Path, drafter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logged: list[str] = []  # SGLang removes other handlers of log lines
+    monkeypatch.setattr(shape.logger, "warning", lambda line, *values: logged.append(line % values))
+    folder, whole = ("--speculative-draft-model-path", str(drafter)), ("--speculative-token-map", "?adaptive=false")
+    kept = (*folder, "--max-running-requests", "5")
+    for arguments, expected in (
+        ((*kept, "--disable-overlap-schedule"), ()),
+        ((*kept, *whole), ()),
+        (kept, CHANGED[2:]),
+        ((*folder, *whole, "--enable-mixed-chunk", "--chunked-prefill-size", "64"), CHANGED[:2]),
+    ):
+        logged.clear()
+        assert not resolved(target, *arguments).enable_mixed_chunk
+        assert {part for part in CHANGED for line in logged if part in line} == {*expected}
+        assert len(logged) == len(expected)
+
+
+def test_adapters_of_the_target_are_refused_by_sglang(target: Path, drafter: Path) -> None:
+    adapters = ("--enable-lora", "--max-lora-rank", "8", "--lora-target-modules", "q_proj")
+    given = server_args_of(target, "--speculative-draft-model-path", str(drafter), *adapters, algorithm="MTPC")
+    with pytest.raises(ValueError, match=r"LoRA is only compatible with .*, not MTPC\."):
+        given.check_server_args()
 
 
 def test_a_hugging_face_id(target: Path, drafter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +194,25 @@ def test_attention_that_does_not_verify_trees(target: Path, drafter: Path) -> No
     ):
         with pytest.raises(MTPCError, match="must be one of flashinfer, fa3, triton"):
             check(*TREE, **others)
+
+
+@pytest.mark.parametrize(
+    ("device", "tokens", "fine"), [("cpu", 1025, True), ("cuda", 1024, True), ("cuda", 1025, False)]
+)
+def test_trees_that_kernels_on_gpus_do_not_verify(
+    target: Path, drafter: Path, device: str, tokens: int, fine: bool
+) -> None:
+    arguments = ("--speculative-draft-model-path", str(drafter), "--speculative-eagle-topk", "8")
+    settings = resolved(target, *arguments, "--speculative-num-draft-tokens", "12")
+    sized, config = (
+        OnAGPU(settings, device=device, speculative_num_draft_tokens=tokens),
+        method_of(drafter).read_config(drafter),
+    )
+    if fine:
+        assert draft_shape(sized, config).nodes == tokens - 1
+        return
+    with pytest.raises(MTPCError, match=r"^--speculative-num-draft-tokens is 1025, but .* at most 1024"):
+        draft_shape(sized, config)
 
 
 COPY = ("--speculative-token-map", "?copy=true")

@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from mtpc.draft import Draft, DraftContext, Mode
+from mtpc.lab.evaluation.reference import ReferenceDrafter
 from mtpc.methods.drafter import load_drafter
-from mtpc.methods.reference import ReferenceDrafter
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.target_head.shared import SharedHead
@@ -89,7 +89,8 @@ def test_a_window_drafts_through_the_targets_head_by_language(
     model = SimpleNamespace(hidden_size=64, vocab_size=258, dtype=torch.float32, model_path=str(target))
     made: Any = ParallelWorker.__new__(ParallelWorker)
     made.device, made.shape, made.clock = torch.device("cpu"), shape, DraftClock(None)
-    made._target_worker = SimpleNamespace(model_runner=SimpleNamespace(model=plain))
+    shared = SimpleNamespace(language_model=plain) if token_input else plain  # as in a multimodal target
+    made._target_worker = SimpleNamespace(model_runner=SimpleNamespace(model=shared))
     monkeypatch.setattr(served, "get_device", lambda: SimpleNamespace(device="cuda"))
     strategy, rows = made._load(model), 6
     assert announced == [(made.drafting.with_head_inputs.args[1].draft_logits, 0)]

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtpc.draft import Draft, TreeDraft
 from mtpc.draft_model.part import LazyDraft
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
 from mtpc.verify.filters import filtered
 from sglang_mtpc import verify
 from sglang_mtpc.links import chain_links, tree_links
@@ -164,7 +164,7 @@ def test_first_token_has_the_filtered_distribution_of_the_target(
     info = batch.sampling_info
     target = filtered((logits.double() / 0.7).softmax(-1)[None], info.top_ks[:1], info.top_ps[:1], info.min_ps[:1])
     counts = Counter(predicted.view(rows, -1)[:, 0].tolist())
-    assert chi_square_p_value(counts, dict(enumerate(target[0].tolist()))) > 1e-4
+    assert chi_square(counts, dict(enumerate(target[0].tolist()))).p > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_what_a_request_without_drafts_may_say(
     counts = Counter(predicted.view(rows, -1)[:, 0].tolist())
     law = {token: probability / sum(kept) for token, probability in enumerate(kept) if probability}
     assert counts.keys() == law.keys()
-    assert chi_square_p_value(counts, law) > 1e-4
+    assert chi_square(counts, law).p > 1e-4
 
 
 class Known:
@@ -223,9 +223,7 @@ def test_lazy_distributions_are_verified_in_parts(filters: dict[str, Any], monke
         lazy = Known(stated, tokens[:, 0])
         drafts = LazyDraft(torch.cat([tokens, torch.zeros_like(tokens)], 1), lazy)
         predicted, lengths, _ = verdict(drafts, batch, logits.expand(rows, 3, V), 2)
-        value = chi_square_p_value(
-            Counter(predicted.view(rows, -1)[:, 0].tolist()), dict(enumerate(target[0].tolist()))
-        )
+        value = chi_square(Counter(predicted.view(rows, -1)[:, 0].tolist()), dict(enumerate(target[0].tolist()))).p
         assert value > 1e-4 if honest else value < REJECT_BELOW
         assert {*lengths.tolist()} == ({1, 2} if filters else {1, 2, 3})  # filters leave token 0 out
         if honest:

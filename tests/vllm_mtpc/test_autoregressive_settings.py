@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 import vllm.config
 from safetensors.torch import load_file, save_file
+from vllm.config.watermarking import WatermarkConfig
 from vllm.engine.arg_utils import EngineArgs
 
 from mtpc.errors import MTPCError
 from mtpc.methods import method_of
 from tests.support.random_fastmtp import make_vocabulary
+from tests.support.random_gumiho import make_gumiho
 from tests.vllm_mtpc.platforms import on_a_gpu
 from vllm_mtpc import integration_points
 from vllm_mtpc.additional_config import v1_uses_prompt_lookup, v2_uses_prompt_lookup, vocabulary_values
-from vllm_mtpc.settings import check_settings
+from vllm_mtpc.settings import check_complete, check_settings
 
 VOCAB = 258
 COST = {"plain": [[1, 1.0]], "verifying": [[1, 1.0]], "drafting": [[1, 0.1]]}
@@ -78,12 +80,34 @@ def test_good_settings_pass(target: Path, fastmtp: Path, tmp_path: Path, method:
         ({"quantization": "fp8"}, "quantization is 'fp8'"),
         ({"disable_padded_drafter_batch": True}, "disable_padded_drafter_batch is True"),
         ({"rejection_sample_method": "block"}, "rejection_sample_method is 'block', which is not lossless"),
+        ({"rejection_sample_method": "fly"}, "is 'fly', which is not known to be lossless: use 'standard'"),
         ({"rejection_sample_method": "synthetic"}, "is 'synthetic', which vLLM supports on GPUs only: use 'standard'"),
         ({"num_speculative_token": 5}, "no key 'num_speculative_token'; did you mean num_speculative_tokens"),
     ],
 )
 def test_wrong_settings(target: Path, fastmtp: Path, settings: dict[str, Any], message: str) -> None:
     assert message in refused(target, fastmtp, **settings)
+
+
+@pytest.mark.parametrize("kind", ["drafter", "fastmtp", "gumiho"])
+def test_draft_tokens_have_the_watermark_or_the_user_renounces_it(
+    kind: str, target: Path, drafter: Path, fastmtp: Path, tmp_path: Path
+) -> None:
+    """Those of a parallel part have none."""
+    folders = {"drafter": drafter, "fastmtp": fastmtp}
+    gumiho = {"num_hidden_layers": 2, "normed": False}
+    folder = folders.get(kind) or make_gumiho(tmp_path / kind, target, {"positions": 2, "blocks": 1}, **gumiho)
+    config = engine_config(target, folder, {}, draft_sample_method="probabilistic")
+    config.watermark_config = WatermarkConfig(key=1, algorithm="dual_key_gumbel")
+    if kind == "fastmtp":
+        check_complete(config)
+        return
+    with pytest.raises(
+        MTPCError, match=r'does not mark all draft tokens of .*: add "allow_target_only_watermarking": true'
+    ):
+        check_complete(config)
+    config.watermark_config.allow_target_only_watermarking = True
+    check_complete(config)
 
 
 @pytest.mark.parametrize("copies", [False, True])
@@ -142,7 +166,7 @@ def test_a_drafter_is_no_target(target_is: str, drafting: str, request: pytest.F
 
 def test_the_drafters_own_vocabulary_is_checked_unless_switched_off(target: Path, copy: Path) -> None:
     make_vocabulary(copy / "vocabulary.json", VOCAB)
-    assert "not 8192" in refused(target, copy)
+    assert "not 1000" in refused(target, copy, {"mtpc": {"size": 1000}})
     engine_config(target, copy, {"mtpc": {"size": 40}})
     engine_config(target, copy, {"mtpc": {"language": "none"}})
 

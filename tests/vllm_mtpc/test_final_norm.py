@@ -62,6 +62,22 @@ def test_states_before_the_norm_go_through_it(compute_logits: Any, wrapped: bool
     torch.testing.assert_close(found, expected, check_dtype=False)
 
 
+class LogitsProcessorWithLoRA(nn.Module):
+    """Computes logits of a batch only, of which there is none."""
+
+    def forward(self, head: nn.Module, states: Tensor) -> Tensor:
+        """Fail."""
+        raise IndexError
+
+
+@pytest.mark.parametrize(("kind", "normed"), [(mimo.MiMoForCausalLM, True), (llama.LlamaForCausalLM, False)])
+def test_a_target_with_adapters_computes_no_logits(kind: Any, normed: bool) -> None:
+    target: Any = Target(kind.compute_logits)
+    target.logits_processor = LogitsProcessorWithLoRA()
+    found = final_norm(target, torch.zeros(1, SIZE))(STATES)
+    torch.testing.assert_close(found, target.model.norm(STATES) if normed else STATES)
+
+
 @pytest.mark.parametrize("kind", [llama.LlamaForCausalLM, qwen2.Qwen2ForCausalLM])
 def test_others_stay_as_they_are(kind: Any) -> None:
     assert final_norm(Target(kind.compute_logits), torch.zeros(1, SIZE))(STATES) is STATES

@@ -16,7 +16,7 @@ from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 from mtpc.draft import Draft, one_hot
 from mtpc.draft_model.part import TextDraft
 from mtpc.draw import choose
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
 from mtpc.methods.drafter import load_drafter
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.prompt_lookup.mixture import Copied, Copying
@@ -63,7 +63,7 @@ def test_a_cut_draft_keeps_the_distribution_only_if_it_is_certain(certain: bool)
     sampled = choose(masked, torch.ones(samples), noise[2])
     first = torch.where(allowed[drafted], verified.tokens[:, 0], sampled).tolist()
     counts = {token: first.count(token) for token in set(first)}
-    p_value = chi_square_p_value(counts, dict(enumerate(masked[0].tolist())))
+    p_value = chi_square(counts, dict(enumerate(masked[0].tolist()))).p
     assert (p_value > REJECT_BELOW) == certain
 
 

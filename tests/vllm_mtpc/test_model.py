@@ -16,10 +16,19 @@ from mtpc.target_head.rows import SINGLE_RANK
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
 from vllm_mtpc import model
+from vllm_mtpc.adapted_layers import VLLMAdaptedBlock
 from vllm_mtpc.model import DrafterForCausalLM
 
 ROWS, SIZE, VOCABULARY = 3, 4, 6
 RANKINGS = Rankings(VOCABULARY, {"low": Ranking((0, 1, 2)), "high": Ranking((5, 4, 3))})
+
+
+class Wrapper(nn.Module):
+    """Stands in for vLLM's wrapper of a module that adapters change."""
+
+    def __init__(self, base_layer: nn.Module) -> None:
+        super().__init__()
+        self.base_layer = base_layer
 
 
 class Processor:
@@ -98,3 +107,21 @@ def test_logits(kind: str, static: bool, monkeypatch: pytest.MonkeyPatch) -> Non
     unmixed_tokens, unmixed, _ = made.drawn_mixed(states, temperature, uniforms, never, numbers)
     assert torch.equal(unmixed_tokens, found_tokens)
     assert torch.equal(unmixed, found_probs)
+
+
+def test_drafters_use_no_adapter_of_the_target() -> None:
+    """VLLM assigns the wrappers of LoRA on the V1 runner; they run on the target's batch only."""
+    made: Any = DrafterForCausalLM.__new__(DrafterForCausalLM)
+    nn.Module.__init__(made)
+    plain = [nn.Embedding(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)]
+    embedding, head, projection = (Wrapper(each) for each in plain)
+    made.model = nn.Module()
+    for _ in range(2):  # with adapters, and without
+        made.model.embed_tokens, made.lm_head = embedding, head
+        made.share_target(nn.Module())
+        assert [made.model.embed_tokens, made.lm_head] == plain[:2]
+        embedding, head = plain[:2]
+    block: Any = VLLMAdaptedBlock.__new__(VLLMAdaptedBlock)
+    nn.Module.__init__(block)
+    block.adapters = nn.ModuleDict()
+    assert block._adapted("o_proj", SimpleNamespace(o_proj=projection)) is plain[2]

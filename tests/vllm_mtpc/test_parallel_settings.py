@@ -77,6 +77,13 @@ def test_ids_of_other_drafters_are_none_of_our_business(
     assert drafter_folder({"method": "eagle", "model": "owner/nothing"}) is None
 
 
+@pytest.mark.parametrize("own", [{}, {"disable_eagle_block_drop": False}])
+def test_without_layers_no_cached_block_is_computed_again(target: Path, drafter: Path, own: dict[str, Any]) -> None:
+    """Unless the user wants it."""
+    settings = {"method": "eagle", "model": str(drafter), "num_speculative_tokens": 7} | own
+    assert engine_config(target, settings).speculative_config.use_eagle_block_drop() == bool(own)
+
+
 @pytest.mark.parametrize("own", [{}, {"draft_tensor_parallel_size": 1}])
 def test_a_window_is_whole_on_every_rank(target: Path, drafter: Path, own: dict[str, Any]) -> None:
     settings = {"method": "eagle", "model": str(drafter), "num_speculative_tokens": 7} | own

@@ -76,11 +76,8 @@ def open_vocabularies(
         return None
     path, settings = parsed
     rankings = read_rankings(path, vocab_size)
-    if (
-        settings.size is None
-        and not values.get("vocabulary")
-        and all(each.ranked for each in rankings.languages.values())
-    ):
+    is_ranked = all(ranking.ranked for ranking in rankings.languages.values())
+    if settings.size is None and not values.get("vocabulary") and is_ranked:
         settings = VocabularySettings(min(CHECKPOINT_SIZE, vocab_size), settings.language)
     try:
         template = None if tokenizer is None or settings.language != AUTO else read_template(tokenizer)

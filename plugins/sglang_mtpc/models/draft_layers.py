@@ -28,6 +28,7 @@ from sglang_mtpc import served
 from sglang_mtpc.adapted_layers import SGLangAdaptedLayers
 from sglang_mtpc.drafter_head import DrafterHead
 from sglang_mtpc.ranks import of_first_rank
+from sglang_mtpc.target_modules import target_module
 from sglang_mtpc.vocabulary_head import DraftLogitsProcessor, ZeroHead
 
 if TYPE_CHECKING:
@@ -219,14 +220,15 @@ class DraftLayersModel(nn.Module):
                 the first for all.
 
         Raises:
-            MTPCError: See `DrafterHead`.
+            MTPCError: See `target_module` and `DrafterHead`.
         """
         own = self.model.own
         if own is None or own.embedding is None:
-            self.model.embed_tokens = target.model.embed_tokens
+            self.model.embed_tokens = target_module(target, "model.embed_tokens")
         if isinstance(self.model, SGLangAdaptedLayers):
             self.model.share(target)
-        self.output = DrafterHead(target.lm_head, self.drafter, self.model.dtype, vocabularies, numbers, own)
+        lm_head = None if own is not None and own.rows is not None else target_module(target, "lm_head")
+        self.output = DrafterHead(lm_head, self.drafter, self.model.dtype, vocabularies, numbers, own)
 
     def head(self, requests: int) -> Head:
         """Return the head that is drafted through, see `DrafterHead.head`."""

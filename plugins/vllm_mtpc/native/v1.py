@@ -24,6 +24,7 @@ from vllm_mtpc.native.head import NativeHead, restricted_head
 from vllm_mtpc.native.settings import native_vocabularies
 from vllm_mtpc.ranks import check_ranks
 from vllm_mtpc.request_parameters import has_grammar, ignore_new_limits, predictions_of
+from vllm_mtpc.sleep_mode import keep_while_asleep
 from vllm_mtpc.v1.costs import draft_repeatedly, measured_costs
 from vllm_mtpc.v1.draft_lengths import BatchLengths
 from vllm_mtpc.v1.last_accepted import last_accepted
@@ -83,6 +84,7 @@ class NativeProposer(SpecDecodeBaseProposer):
         if vocabularies is None:
             return
         self.head = restricted_head(self, vocabularies, static=False)
+        keep_while_asleep(self.model, self.head)
         counts_metrics = metrics.enabled(get_tensor_model_parallel_rank())
         self.vocabularies = V1RequestVocabularies.of(vocabularies, self.device, counts_metrics)
         if self.vocabularies is not None and counts_metrics:

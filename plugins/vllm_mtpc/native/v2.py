@@ -16,6 +16,7 @@ from vllm_mtpc.additional_config import uses_prompt_lookup
 from vllm_mtpc.native.head import NativeHead, restricted_head
 from vllm_mtpc.native.settings import native_vocabularies
 from vllm_mtpc.ranks import check_ranks
+from vllm_mtpc.sleep_mode import keep_while_asleep
 from vllm_mtpc.v2.languages import DeviceLanguages
 from vllm_mtpc.v2.mixing import MixingSpeculator
 
@@ -74,6 +75,7 @@ class NativeSpeculator(MixingSpeculator):
             self.languages = DeviceLanguages(vocabularies, self, self.req_states, counts_metrics)
             if counts_metrics:
                 metrics.export(self.vllm_config, None, self.languages.tally)
+        keep_while_asleep(self.model, self.head, self.languages and self.languages.kept)
 
     def init_cudagraph_manager(self, cudagraph_mode: CUDAGraphMode, *others: Any, **named: Any) -> None:
         """Create the managers of CUDA graphs, vLLM's and those of `MixingSpeculator`.

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from vllm.distributed import get_tensor_model_parallel_rank
@@ -43,7 +44,8 @@ def measured_costs(
 
     def step(tokens: int) -> None:
         states, _ = runner._dummy_run(tokens, force_attention=True)
-        runner.model.compute_logits(states[:tokens])
+        with runner.maybe_select_dummy_loras(runner.lora_config, np.ones(tokens, np.int32)):  # one row for each token
+            runner.model.compute_logits(states[:tokens])
 
     tokens = min(runner.max_num_tokens, requests * (1 + longest))
     sampling = sampling_of(runner, min(tokens, max(MEASURED_TOKENS)), sampled)

@@ -66,24 +66,35 @@ class BatchLengths:
     ) -> None:
         """Begin a step with the tokens that the target has just emitted.
 
+        vLLM leaves out steps in which a request is close to the maximum length; tokens of other requests that were
+        emitted then are added with the next ones.  The first of them are those that became of the last draft.
+
         Args:
             ids: Ids of the batch's requests.
-            requests: All unfinished requests of vLLM by id.
+            requests: All unfinished requests of vLLM by id, without these tokens.
             tokens: int [B, W], -1 where there is no token.
             unread: bool [B], whether a part of the prompt is still to be prefilled.
             greedy: Whether every request of the batch has temperature 0.
         """
-        gone = [name for name, request in self.requests.items() if requests.get(name) is not request]
+        gone = [name for name, request in self.requests.items() if not self._continues(name, request, requests)]
         self.controller.forget(gone)
         for name in gone:
             del self.requests[name]
         self.controller.begin(greedy)
         for name, row, waiting in zip(ids, tokens.tolist(), unread.tolist(), strict=True):
             request = self.requests[name] = requests[name]
-            emitted = [token for token in row if token >= 0 and not waiting]
+            known = self.controller.requests.get(name)
+            seen = len(request.output_token_ids) if known is None else known.seen
+            emitted = [*request.output_token_ids[seen:], *(token for token in row if token >= 0)]
+            emitted = [] if waiting else emitted
             tenant, predicted = tenant_of(request), partial(predicted_text, self.predictions, request)
             text, limit = partial(_text_of, request), partial(limit_of, request)
             self.controller.add(name, text, emitted, waiting, tenant, predicted, limit)
+            self.controller.requests[name].seen = seen + len(emitted)
+
+    def _continues(self, name: str, request: Any, requests: Mapping[str, Any]) -> bool:
+        """Return whether vLLM still has the request, with no token taken back."""
+        return len(request.output_token_ids) >= self.controller.requests[name].seen and requests.get(name) is request
 
     def plan(self, longest: int, is_fixed: bool) -> int:
         """Return how many tokens the drafter drafts in this step.

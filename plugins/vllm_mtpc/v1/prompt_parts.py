@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mtpc.to_device import copy_to_device
+
 
 def with_prompt_tokens(following: Tensor, requests: Sequence[Any], read: Sequence[int]) -> Tensor:
     """Replace the next token of each request whose prompt is not completely prefilled.
@@ -31,6 +33,5 @@ def with_prompt_tokens(following: Tensor, requests: Sequence[Any], read: Sequenc
     }
     if not chunk_ends:
         return following
-    rows = torch.tensor(list(chunk_ends), device=following.device)
-    tokens = torch.tensor(list(chunk_ends.values()), dtype=following.dtype, device=rows.device)
-    return following.index_put((rows,), tokens)
+    rows, tokens = copy_to_device(torch.tensor([list(chunk_ends), list(chunk_ends.values())]), following.device)
+    return following.index_put((rows,), tokens.to(following.dtype))

@@ -22,6 +22,7 @@ from vllm_mtpc.dispatch import check_aux_hidden_states, drafter_of, folder_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.ranks import of_first_rank
 from vllm_mtpc.request_parameters import has_grammar, ignore_new_limits, predictions_of
+from vllm_mtpc.sleep_mode import keep_while_asleep
 from vllm_mtpc.v1.base_proposer import BaseProposer
 from vllm_mtpc.v1.costs import draft_repeatedly, measured_costs
 from vllm_mtpc.v1.draft_lengths import BatchLengths
@@ -112,6 +113,7 @@ class Proposer(BaseProposer):
             self._draft_attn_layer_names: set[str] = set()
         self.model.share_target(target_model)
         self.model.gather_rows(static=False)
+        keep_while_asleep(self.model, self.model.draft_logits, self.model.parallel)
         self.vocabularies = V1RequestVocabularies.of(self.model.vocabularies, self.device, self.counts_metrics)
         # vLLM's loop makes only these tokens; ranks without requests join its steps in `dummy_run`.
         autoregressive, self.parallel_drafts = self.model.split(self.drafter_tokens)

@@ -16,6 +16,7 @@ from mtpc.errors import MTPCError
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.prompt_lookup.request import CopyRequest, batch_proposals
 from mtpc.prompt_lookup.table import CopyTable
+from tests.vllm_mtpc.v1.step_runner import StepRunner
 from vllm_mtpc.native import v1 as native
 from vllm_mtpc.native.v1 import NativeProposer
 from vllm_mtpc.v1 import costs
@@ -194,7 +195,7 @@ def test_steps_and_drafts_are_timed(proposer: Any, monkeypatch: pytest.MonkeyPat
         made.dummy_run(tokens)
         return torch.zeros(tokens, SIZE), None
 
-    runner: Any = SimpleNamespace(_dummy_run=run, model=made.model, max_num_tokens=64, dtype=torch.float32)
+    runner = StepRunner(_dummy_run=run, model=made.model)
     before = made.lengths.controller.cost
     made.time_steps(runner)
     assert made.lengths.controller.cost is not before

@@ -20,7 +20,7 @@ from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
 from vllm.v1.worker.gpu.spec_decode import speculator as loops
 from vllm.v1.worker.gpu.spec_decode.eagle.speculator import EagleSpeculator
 
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
 from mtpc.prompt_lookup.mixture import Copying
 from mtpc.prompt_lookup.request import CopyRequest, batch_proposals
 from mtpc.prompt_lookup.table import CopyTable
@@ -239,7 +239,7 @@ def test_what_is_said_has_the_targets_law(name: str, verified: dict[str, Any]) -
     """
     for row, (ids, probs) in enumerate(zip(IDS, verified["target"], strict=False)):
         own = sum(probs[token] for token in ids)
-        p = chi_square_p_value(Counter(tokens[row] in ids for tokens in verified[name]), {True: own, False: 1 - own})
+        p = chi_square(Counter(tokens[row] in ids for tokens in verified[name]), {True: own, False: 1 - own}).p
         assert (p < REJECT_BELOW) == (name == "forgetful")
 
 

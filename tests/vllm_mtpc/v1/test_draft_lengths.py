@@ -11,6 +11,7 @@ import torch
 from mtpc.draft import Draft
 from mtpc.draft_length.budget import DraftBudget
 from mtpc.draft_length.cost import DEFAULT_COSTS, FREE_DRAFTS, StepCost
+from mtpc.draft_length.request import LEARNING_RATE, PRIOR_RATE
 from mtpc.prompt_lookup.prediction import Predictions
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc.additional_config import VLLMDraftSettings
@@ -96,6 +97,39 @@ def test_a_name_that_is_used_again_is_another_request() -> None:
     assert store is not None
     assert [token for token in store.of("alice") if token >= 0] == [100, 100]
     assert not store.of("bob")
+
+
+def test_steps_that_vllm_leaves_out_are_part_of_the_text() -> None:
+    """With the tokens of the next one; only what became of the last draft is learned from."""
+    made, requests = batch_lengths(own=2, adaptive=False), {name: request([1]) for name in "abc"}
+
+    def step(*tokens: int, waiting: bool = False) -> None:
+        emitted = torch.tensor([list(tokens)] * 3)
+        made.begin_step(list("abc"), requests, emitted, torch.tensor([False, False, waiting]), True)
+        made.plan(2, is_fixed=False)
+        made.cut(Draft(torch.tensor([[3, 4], [3, 5], [3, 4]]), None), 2, {})
+
+    def skip(*tokens: int) -> None:
+        for one in requests.values():
+            one.output_token_ids += tokens
+
+    step(2, -1, waiting=True)
+    skip(2)  # bookkeeping of this step
+    requests["c"].output_token_ids.clear()
+    skip(3, 4, 5)
+    skip(5)
+    step(1, -1, -1)
+    found = made.controller.requests
+    rate = PRIOR_RATE + LEARNING_RATE * (1 - PRIOR_RATE)
+    assert found["a"].copy is not None and found["a"].copy.text == [1, 2, 3, 4, 5, 5, 1]
+    assert found["c"].copy is not None and found["c"].copy.text == [1, 3, 4, 5, 5, 1]
+    assert found["a"].rate == pytest.approx(rate + LEARNING_RATE * (1 - rate))
+    assert found["b"].rate == pytest.approx(rate - LEARNING_RATE * rate)
+    skip(1)
+    del requests["a"].output_token_ids[2:]  # taken back
+    step(7, -1, -1)
+    assert made.controller.requests["a"].copy is not None
+    assert [found[name].copy.text[-2:] for name in "ab"] == [[3, 7], [1, 7]]
 
 
 def test_without_prompt_lookup_nothing_is_copied() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from vllm.v1.sample import rejection_sampler
 from vllm.v1.sample.rejection_sampler import PLACEHOLDER_TOKEN_ID
 
-from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square_p_value
+from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
 from mtpc.verify import PADDING
 from vllm_mtpc.v1 import lazy_verification
 from vllm_mtpc.v1.lazy_verification import LAST_DRAFT, lazy_rows
@@ -111,7 +111,7 @@ def test_first_tokens_are_the_targets(sampler: Any) -> None:
             assert len(emitted) <= count + 1 and (emitted[-1] == V - 1) == (len(emitted) == count + 1)
             assert emitted[:-1] == drafts[order[row], : len(emitted) - 1].tolist()
         first = Counter(output[torch.tensor(counts) > 0, 0].tolist())
-        value = chi_square_p_value(first, expected)
+        value = chi_square(first, expected).p
         assert value > 1e-4 if honest else value < REJECT_BELOW
 
 

@@ -16,6 +16,7 @@ from mtpc.metrics.draft_clock import DraftClock
 from mtpc.prompt_lookup.mixture import Copied
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.ranking import Ranking, Rankings
+from tests.vllm_mtpc.v1.step_runner import StepRunner
 from vllm_mtpc.v1.proposer import Proposer
 from vllm_mtpc.v1.request_vocabularies import V1RequestVocabularies
 from vllm_mtpc.v1.step import V1DraftStep
@@ -46,6 +47,9 @@ def test_what_is_loaded(autoregressive: bool, own: int, monkeypatch: pytest.Monk
         vocabularies=None,
         split=split,
         parallel="the window",
+        draft_logits=None,
+        parameters=list,
+        buffers=list,
     )
     monkeypatch.setattr(EagleProposer, "load_model", lambda self, target: setattr(self, "model", model))
     made = bare(
@@ -111,7 +115,7 @@ def test_what_the_target_said_is_read(chooses: bool, monkeypatch: pytest.MonkeyP
     """Of every request of the batch, but while its prompt is read; who is gone is forgotten."""
     rankings = Rankings(60, {"low": Ranking(tuple(range(30))), "high": Ranking(tuple(range(59, 29, -1)))})
     vocabularies = V1RequestVocabularies(LanguageDetector(rankings, surcharge=1.0), CPU)
-    gone = {"gone": SimpleNamespace(prompt_token_ids=[1])}
+    gone = {"gone": SimpleNamespace(prompt_token_ids=[1], output_token_ids=[])}
     vocabularies.record_step(torch.tensor([[2]]), gone, SimpleNamespace(req_ids=["gone"]))
     given: list[Any] = []
     lengths = SimpleNamespace(begin_step=lambda *args: given.append(args)) if chooses else None
@@ -119,7 +123,8 @@ def test_what_the_target_said_is_read(chooses: bool, monkeypatch: pytest.MonkeyP
     sampled = torch.tensor([[3, 4], [57, -1], [58, 59]])
     prompts = {"a": None, "b": [59] * 6, "c": [58] * 6}
     requests: dict[str, Any] = {
-        name: SimpleNamespace(prompt_token_ids=prompt, sampling_params=None) for name, prompt in prompts.items()
+        name: SimpleNamespace(prompt_token_ids=prompt, output_token_ids=[], sampling_params=None)
+        for name, prompt in prompts.items()
     }
     batch = SimpleNamespace(req_ids=["a", "b", "c"], all_greedy=False, generators={})
     monkeypatch.setattr(EagleProposer, "prepare_next_token_ids_padded", lambda self, *arguments: arguments)
@@ -244,7 +249,7 @@ def test_steps_and_drafts_are_timed_apart(monkeypatch: pytest.MonkeyPatch) -> No
         return torch.zeros(tokens, 4), None
 
     target = SimpleNamespace(compute_logits=lambda states: calls.append(("head", len(states))))
-    runner = SimpleNamespace(_dummy_run=run, model=target, max_num_tokens=64, dtype=torch.float32)
+    runner = StepRunner(_dummy_run=run, model=target)
 
     def timed(kind: str) -> Callable[[int], None]:
         return lambda number: calls.append((kind, number))

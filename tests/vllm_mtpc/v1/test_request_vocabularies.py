@@ -23,6 +23,11 @@ def chosen() -> V1RequestVocabularies:
     return V1RequestVocabularies(LanguageDetector(RANKINGS, surcharge=1.0), torch.device("cpu"))
 
 
+def request(prompt: list[int]) -> Any:
+    """One of vLLM's."""
+    return SimpleNamespace(prompt_token_ids=prompt, output_token_ids=[])
+
+
 def has_read(chosen: V1RequestVocabularies, request: str, tokens: list[int]) -> bool:
     """Whether these tokens, and no others, are the evidence on a request."""
     reading = chosen.readings[request]
@@ -62,24 +67,40 @@ def test_what_waits_is_read_at_once_and_does_not_pile_up(chosen: V1RequestVocabu
 def test_a_name_that_is_used_again_is_another_request(chosen: V1RequestVocabularies) -> None:
     batch = SimpleNamespace(req_ids=["a"], spec_token_ids=[[]])
     for prompt in (LOW, HIGH):
-        chosen.record_step(torch.tensor([[5]]), {"a": SimpleNamespace(prompt_token_ids=prompt)}, batch)
+        chosen.record_step(torch.tensor([[5]]), {"a": request(prompt)}, batch)
         chosen.read_arrived()
         assert has_read(chosen, "a", [*prompt, 5])
 
 
 def test_what_became_of_drafts_counts_for_the_vocabulary_that_they_came_from(chosen: V1RequestVocabularies) -> None:
     chosen.tally, batch = Tally(("low", "high", "all")), SimpleNamespace(req_ids=["a", "b"], spec_token_ids=[[], []])
-    requests = {"a": SimpleNamespace(prompt_token_ids=LOW), "b": SimpleNamespace(prompt_token_ids=HIGH)}
+    requests = {"a": request(LOW), "b": request(HIGH)}
     unread = torch.tensor([False, True])
     chosen.record_and_choose(torch.tensor([[1], [7]]), requests, batch, unread)
     unread[1] = False
     batch.spec_token_ids = [[0, 0], []]
+    requests["a"].output_token_ids.append(1)
     for _ in range(9):  # until the first request has changed over
         chosen.record_and_choose(torch.tensor([[57, 58, -1], [7, -1, -1]]), requests, batch, unread)
+        requests["a"].output_token_ids += [57, 58]
+        requests["b"].output_token_ids.append(7)
     drafts, moves = chosen.tally.totals()
     assert set(drafts) == {(0, 2, 1), (1, 2, 1)}
     assert sum(drafts.values()) == 9
     assert moves == {(None, 0): 1, (None, 1): 1, (0, 1): 1}
+
+
+def test_steps_that_vllm_leaves_out_are_read_with_the_next_one(chosen: V1RequestVocabularies) -> None:
+    """In their order; a draft of vLLM's zeros is not counted."""
+    chosen.tally, batch = Tally(("low", "high", "all")), SimpleNamespace(req_ids=["a", "b"], spec_token_ids=[[], []])
+    requests = {"a": request(LOW), "b": request(HIGH)}
+    chosen.record_and_choose(torch.tensor([[1, -1], [59, -1]]), requests, batch, torch.tensor([False, True]))
+    requests["a"].output_token_ids += [1, 2, 3, 4]
+    batch.spec_token_ids = [[0], []]
+    chosen.record_and_choose(torch.tensor([[5, 6], [58, -1]]), requests, batch, torch.tensor([False, False]))
+    assert has_read(chosen, "a", [*LOW, 1, 2, 3, 4, 5, 6])
+    assert has_read(chosen, "b", [*HIGH, 58])
+    assert not chosen.tally.totals().drafts
 
 
 def test_a_request_begins_anew_and_is_forgotten(chosen: V1RequestVocabularies) -> None:

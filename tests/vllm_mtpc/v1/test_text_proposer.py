@@ -18,6 +18,7 @@ from mtpc.errors import MTPCError
 from mtpc.methods.mtpc import MTPC
 from mtpc.metrics.draft_clock import DraftClock
 from mtpc.prompt_lookup.prediction import Predictions
+from tests.vllm_mtpc.v1.step_runner import StepRunner
 from vllm_mtpc.v1 import text_proposer
 from vllm_mtpc.v1.lazy_verification import LAST_DRAFT
 from vllm_mtpc.v1.text_drafts import TextDrafts
@@ -204,7 +205,7 @@ def test_steps_are_timed(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapt
         steps.append(tokens)
         return torch.zeros(tokens), None
 
-    runner = SimpleNamespace(max_num_tokens=64, dtype=torch.float32, model=model, _dummy_run=dummy_run)
+    runner = StepRunner(_dummy_run=dummy_run, model=model)
     for section, is_first_rank, is_timed in (({}, True, True), ({}, False, True), ({"adaptive": False}, True, False)):
         config, part = SimpleNamespace(additional_config={"mtpc": section}), Part()
         made = bare(vllm_config=config, max_batch_size=4)

@@ -152,7 +152,7 @@ def test_processes_that_would_resume_from_different_states_are_refused(
     with pytest.raises(StoppedError):
         Trainer(RECIPES["fastmtp"](target, tmp_path), resume=tmp_path / "state", save_every=1).run(stop_after(2))
     monkeypatch.setattr(Processes, "largest", lambda self, value: max(value, others if value >= 0 else -others))
-    with pytest.raises(MTPCError, match="has made 1 updates in .*, but another one more or fewer"):
+    with pytest.raises(MTPCError, match=r"has made 1 updates in .*, but another one more or fewer"):
         Trainer(RECIPES["fastmtp"](target, tmp_path), resume=tmp_path / "state")
 
 

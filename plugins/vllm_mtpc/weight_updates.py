@@ -1,0 +1,30 @@
+"""Rejects updates of a drafter's weights in a running server, which vLLM offers for reinforcement learning."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from mtpc.errors import MTPCError
+
+FIX = "restart the server with the new drafter"
+
+
+def install(base: Any) -> None:
+    """Wrap ``WeightTransferEngine.set_weight_update_target``, which vLLM calls before it changes anything.
+
+    Args:
+        base: vLLM's module ``vllm.distributed.weight_transfer.base``.
+    """
+    engine = base.WeightTransferEngine
+    original = engine.set_weight_update_target
+
+    @functools.wraps(original)
+    def set_weight_update_target(self: Any, model: Any, *others: Any, **named: Any) -> None:
+        from vllm_mtpc.model import DrafterForCausalLM
+
+        if isinstance(model, DrafterForCausalLM):
+            raise MTPCError(f"the weights of {model.folder} cannot be updated in a running server: {FIX}.")
+        original(self, model, *others, **named)
+
+    engine.set_weight_update_target = set_weight_update_target
