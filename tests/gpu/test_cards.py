@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from benchmarks.gpu import speed
-from mtpc.methods import reference as session
+from mtpc.lab.evaluation import reference as session
 from tests.gpu import __main__ as runner
 from tests.gpu import cost, graphs, row, warm
 from tests.gpu.cards import CARDS, ROWS, Row, card_of
