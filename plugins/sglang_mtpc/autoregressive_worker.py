@@ -48,7 +48,7 @@ from sglang_mtpc.runtime_states import without_drafts
 from sglang_mtpc.shape import DraftShape
 from sglang_mtpc.step import BatchSteps
 from sglang_mtpc.timing import make_dummy_step
-from sglang_mtpc.weight_updates import DRAFTER, warn_of_update
+from sglang_mtpc.weight_updates import warn_of_update
 
 
 class AutoregressiveDraftWorker(EagleDraftWorker):
@@ -302,7 +302,7 @@ class AutoregressiveWorker(EagleWorker):
 
     def weight_update_runners(self) -> list[tuple[str, Any]]:
         """Return no runner: tensors of a MiMo target have the names of FastMTP's layer, which stays as it is."""
-        warn_of_update(DRAFTER)
+        warn_of_update()
         return []
 
     def _build_trivial_verify_input(self, batch: Any, *args: Any, **options: Any) -> Any:

@@ -218,7 +218,7 @@ class NativeWorker(EagleWorker):
     def weight_update_runners(self) -> list[tuple[str, Any]]:
         """Return SGLang's runners, whose draft vocabularies keep the rows of the target's output head."""
         if self._draft_worker.head is not None:
-            warn_of_update("the rows of the output head for draft vocabularies")
+            warn_of_update("draft vocabularies")
         runners: list[tuple[str, Any]] = super().weight_update_runners()
         return runners
 

@@ -33,7 +33,7 @@ from sglang_mtpc.runtime_states import TargetStates, without_drafts
 from sglang_mtpc.step import BatchSteps
 from sglang_mtpc.target_modules import target_module
 from sglang_mtpc.timing import make_dummy_step
-from sglang_mtpc.weight_updates import DRAFTER, warn_of_update
+from sglang_mtpc.weight_updates import warn_of_update
 
 
 class ParallelWorker(BaseSpecWorker):
@@ -147,7 +147,7 @@ class ParallelWorker(BaseSpecWorker):
 
     def weight_update_runners(self) -> list[tuple[str, Any]]:
         """Return no runner: updates of the target's weights leave the drafter as it is."""
-        warn_of_update(DRAFTER)
+        warn_of_update()
         return []
 
     def _load(self, model_config: Any) -> Strategy:

@@ -7,20 +7,19 @@ from functools import cache
 
 from sglang.srt.runtime_context import get_parallel
 
-DRAFTER = "the drafter, with its rows of the target's output head for draft vocabularies"
 logger = logging.getLogger(f"sglang.{__name__}")
 
 
 @cache
-def warn_of_update(kept: str) -> None:
-    """Log, once and on the first rank, what an update leaves as it is.
+def warn_of_update(kept: str = "the drafter") -> None:
+    """Log, once and on the first rank, what updates leave as it is.
 
     Args:
-        kept: What it leaves, in the words of the message.
+        kept: What they leave, in the words of the message.
     """
     if not get_parallel().tp_rank:
         logger.warning(
-            "Weights are updated, but not %s: the output is the updated target's, but acceptance may drop. Restart the "
-            "server to load everything again.",
+            "Weight updates and checks leave out %s, with all that it copied of the target: the output is the updated "
+            "target's, but acceptance may drop. Restart the server to load everything again.",
             kept,
         )

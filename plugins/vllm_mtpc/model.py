@@ -159,7 +159,8 @@ class DrafterForCausalLM(nn.Module):
         if self.model is not None:  # vLLM has assigned both, on the V1 runner with the wrappers of LoRA
             self.model.embed_tokens = without_lora(self.model.embed_tokens)
             self.lm_head = without_lora(self.lm_head)
-        if self.model is not None or not self.reads_head:
+            return
+        if not self.reads_head:
             return
         model: Any = target
         if hasattr(model, "get_language_model"):

@@ -50,7 +50,6 @@ FIXED = {
 }
 RANKS, KEEP_BLOCK = "draft_tensor_parallel_size", "disable_eagle_block_drop"
 STANDARD = "standard"
-VERIFICATION_METHODS = (STANDARD, "synthetic")
 
 
 def check_settings(
@@ -172,6 +171,8 @@ def check_complete(vllm_config: Any) -> None:
     method, config = drafter_of(vllm_config)
     speculative, additional = vllm_config.speculative_config, vllm_config.additional_config
     _check_watermark(vllm_config, split_drafts(config, speculative.num_speculative_tokens)[0])
+    if vllm_config.model_config.enable_prompt_embeds and not vllm_config.use_v2_model_runner:
+        raise MTPCError("--enable-prompt-embeds does not fit drafters on vLLM's V1 model runner: remove it.")
     if method.reads_text:
         _check_text_runner(vllm_config)
     elif vllm_config.use_v2_model_runner:
@@ -224,6 +225,8 @@ def _check_text_runner(vllm_config: Any) -> None:
     reads_text = f"{folder_of(vllm_config)} drafts from the request's text"
     if vllm_config.use_v2_model_runner:
         raise MTPCError(f"{reads_text}, which requires the V1 model runner: set VLLM_USE_V2_MODEL_RUNNER=0.")
+    if vllm_config.model_config.enable_sleep_mode:
+        raise MTPCError(f"{reads_text}; its draft model would be lost in sleep mode: remove --enable-sleep-mode.")
     if vllm_config.scheduler_config.async_scheduling:
         raise MTPCError(f"{reads_text}, which requires synchronous scheduling: add --no-async-scheduling.")
 
@@ -254,7 +257,7 @@ def check_verification(method: Any) -> None:
             "rejection_sample_method is 'block', which is not lossless, because vLLM uses the same random numbers in "
             "two decoding steps: use 'standard'."
         )
-    if method not in VERIFICATION_METHODS:
+    if method not in (STANDARD, "synthetic"):
         raise MTPCError(f"rejection_sample_method is {method!r}, which is not known to be lossless: use 'standard'.")
     if method == "synthetic" and integration_points.on_cpu():
         raise MTPCError("rejection_sample_method is 'synthetic', which vLLM supports on GPUs only: use 'standard'.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import Any
 
 from mtpc.errors import MTPCError
@@ -21,9 +22,8 @@ def install(base: Any) -> None:
 
     @functools.wraps(original)
     def set_weight_update_target(self: Any, model: Any, *others: Any, **named: Any) -> None:
-        from vllm_mtpc.model import DrafterForCausalLM
-
-        if isinstance(model, DrafterForCausalLM):
+        ours = sys.modules.get("vllm_mtpc.model")  # loaded where a drafter of this project is
+        if ours is not None and isinstance(model, ours.DrafterForCausalLM):
             raise MTPCError(f"the weights of {model.folder} cannot be updated in a running server: {FIX}.")
         original(self, model, *others, **named)
 

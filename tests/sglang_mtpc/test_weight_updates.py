@@ -42,7 +42,7 @@ def test_a_drafter_stays_as_it_is(worker: type, caplog: pytest.LogCaptureFixture
     caplog.set_level(logging.WARNING)
     assert [selected(worker) for _ in range(3)] == [[TARGET]] * 3
     (line,) = caplog.messages
-    assert "not the drafter" in line and "acceptance may drop" in line
+    assert "leave out the drafter" in line and "acceptance may drop" in line
 
 
 @pytest.mark.parametrize("head", [None, "rows"])

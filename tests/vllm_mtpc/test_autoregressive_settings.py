@@ -110,6 +110,13 @@ def test_draft_tokens_have_the_watermark_or_the_user_renounces_it(
     check_complete(config)
 
 
+def test_prompts_of_embeddings_need_model_runner_v2(target: Path, fastmtp: Path) -> None:
+    config = engine_config(target, fastmtp, {})
+    config.model_config.enable_prompt_embeds = True
+    with pytest.raises(MTPCError, match=r"--enable-prompt-embeds does not fit drafters on vLLM's V1"):
+        check_complete(config)
+
+
 @pytest.mark.parametrize("copies", [False, True])
 def test_batches_without_an_autoregressive_part_are_padded(target: Path, drafter: Path, copies: bool) -> None:
     message = refused(target, drafter, {"mtpc": {"copy": copies}}, disable_padded_drafter_batch=True)

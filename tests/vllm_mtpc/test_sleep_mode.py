@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from mtpc.errors import MTPCError
 from mtpc.target_head.draft_logits import DraftLogits
 from mtpc.target_head.union import UnionLogits
 from mtpc.vocabulary.ranking import Ranking, Rankings
 from mtpc.vocabulary.vocabularies import DraftVocabularies, VocabularySettings
-from vllm_mtpc.sleep_mode import keep_while_asleep
-from vllm_mtpc.v2.languages import DeviceLanguages
+from vllm_mtpc.sleep_mode import check_languages, keep_while_asleep
 
 SIZE, VOCABULARY = 4, 8
 RANKINGS = Rankings(VOCABULARY, {"low": Ranking((0, 1, 2)), "high": Ranking((5, 4, 3))})
@@ -46,22 +45,12 @@ def test_draft_vocabularies(kind: Callable[..., DraftLogits], dtype: torch.dtype
     assert torch.equal(logits(states), before)
 
 
-def test_languages() -> None:
-    vocabularies = DraftVocabularies(RANKINGS, VocabularySettings(size=3))
-    speculator = SimpleNamespace(max_num_reqs=2, num_speculative_steps=3, device=torch.device("cpu"), unrelated=[])
-    states = SimpleNamespace(add_request=lambda *_: None)
-    languages = DeviceLanguages(vocabularies, speculator, states, counts_metrics=True)
-    model: Any = nn.Module()
-    keep_while_asleep(model, languages.kept)
-    slots = languages.slots
-    held = {name: value.clone() for name, value in vars(slots).items() if isinstance(value, Tensor)}
-    assert {"costs", "text", "offsets", "union", "evidence", "numbers"} <= set(held)
-    sleep(model)
-    for name, value in held.items():
-        assert torch.equal(getattr(slots, name), value), name
-    assert slots.tally is not None
-    kept = {buffer.data_ptr() for buffer in model.buffers()}
-    assert {slots.tally.drafts.data_ptr(), languages.num_rejected.data_ptr()} <= kept
+def test_languages_do_not_sleep() -> None:
+    config = SimpleNamespace(model_config=SimpleNamespace(enable_sleep_mode=False))
+    check_languages(config)
+    config.model_config.enable_sleep_mode = True
+    with pytest.raises(MTPCError, match=r"does not fit draft vocabularies by language .* in 'mtpc' of"):
+        check_languages(config)
 
 
 def test_what_vllm_knows_is_not_saved_twice() -> None:

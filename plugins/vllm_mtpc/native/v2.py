@@ -16,7 +16,7 @@ from vllm_mtpc.additional_config import uses_prompt_lookup
 from vllm_mtpc.native.head import NativeHead, restricted_head
 from vllm_mtpc.native.settings import native_vocabularies
 from vllm_mtpc.ranks import check_ranks
-from vllm_mtpc.sleep_mode import keep_while_asleep
+from vllm_mtpc.sleep_mode import check_languages, keep_while_asleep
 from vllm_mtpc.v2.languages import DeviceLanguages
 from vllm_mtpc.v2.mixing import MixingSpeculator
 
@@ -63,7 +63,7 @@ class NativeSpeculator(MixingSpeculator):
             named: Further arguments of vLLM's, passed on.
 
         Raises:
-            MTPCError: The output head cannot be restricted, see `NativeHead`.
+            MTPCError: See `NativeHead` and `check_languages`.
         """
         super().load_model(target_model, *others, **named)
         vocabularies = native_vocabularies(self.vllm_config)
@@ -71,11 +71,12 @@ class NativeSpeculator(MixingSpeculator):
             return
         self.head = restricted_head(self, vocabularies, static=True)
         if vocabularies.detector is not None:
+            check_languages(self.vllm_config)
             counts_metrics = metrics.enabled(get_tensor_model_parallel_rank())
             self.languages = DeviceLanguages(vocabularies, self, self.req_states, counts_metrics)
             if counts_metrics:
                 metrics.export(self.vllm_config, None, self.languages.tally)
-        keep_while_asleep(self.model, self.head, self.languages and self.languages.kept)
+        keep_while_asleep(self.model, self.head)
 
     def init_cudagraph_manager(self, cudagraph_mode: CUDAGraphMode, *others: Any, **named: Any) -> None:
         """Create the managers of CUDA graphs, vLLM's and those of `MixingSpeculator`.

@@ -113,7 +113,7 @@ class Proposer(BaseProposer):
             self._draft_attn_layer_names: set[str] = set()
         self.model.share_target(target_model)
         self.model.gather_rows(static=False)
-        keep_while_asleep(self.model, self.model.draft_logits, self.model.parallel)
+        keep_while_asleep(self.model, self.model.draft_logits)
         self.vocabularies = V1RequestVocabularies.of(self.model.vocabularies, self.device, self.counts_metrics)
         # vLLM's loop makes only these tokens; ranks without requests join its steps in `dummy_run`.
         autoregressive, self.parallel_drafts = self.model.split(self.drafter_tokens)

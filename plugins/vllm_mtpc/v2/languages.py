@@ -64,11 +64,6 @@ class DeviceLanguages:
             self.num_rejected[:rows] = -1 if counted is None else counted[:rows]
         self.graphs.run(rows, eager=eager)
 
-    @property
-    def kept(self) -> tuple[SlotLanguages, Tensor, Tensor]:
-        """What `vllm_mtpc.sleep_mode.keep_while_asleep` must keep."""
-        return self.slots, self.num_sampled, self.num_rejected
-
     def _begin(self, name: str, slot: int, text: list[int]) -> None:
         """Start a request in a slot."""
         self.warms_up = name.startswith(WARM_UP)

@@ -28,7 +28,7 @@ from vllm_mtpc.dispatch import check_aux_hidden_states, drafter_of, folder_of
 from vllm_mtpc.final_norm import final_norm
 from vllm_mtpc.ranks import check_ranks, of_first_rank
 from vllm_mtpc.request_parameters import has_grammar
-from vllm_mtpc.sleep_mode import keep_while_asleep
+from vllm_mtpc.sleep_mode import check_languages, keep_while_asleep
 from vllm_mtpc.v2.graphs import BatchGraphs
 from vllm_mtpc.v2.languages import DeviceLanguages
 from vllm_mtpc.v2.mixing import MixingSpeculator
@@ -143,8 +143,9 @@ class Speculator(MixingSpeculator, EagleSpeculator):
         # A parallel part drafts from the union vocabulary, whatever the language.
         detects = model.vocabularies is not None and model.vocabularies.detector is not None
         if self.autoregressive and not self.drafts_nothing and detects:
+            check_languages(self.vllm_config)
             self.languages = DeviceLanguages(model.vocabularies, self, self.req_states, self.counts_metrics)
-        keep_while_asleep(model, model.draft_logits, model.parallel, self.languages and self.languages.kept)
+        keep_while_asleep(model, model.draft_logits)
         if self.is_first_rank:
             kept = 0 if self.draft_logits is None else self.draft_logits.nbytes
             model.announce(self.vllm_config, self.copying is not None, "Model Runner V2", kept=kept)

@@ -54,7 +54,8 @@ class Loop(EagleSpeculator):
         self.device, self.max_num_reqs, self.num_speculative_steps = torch.device("cpu"), SLOTS, DRAFTS
         self.vocab_size = VOCABULARY
         settings = SimpleNamespace(enforce_eager=False, draft_model_config=SimpleNamespace(model="drafter"))
-        self.vllm_config: Any = SimpleNamespace(model_config=None, speculative_config=settings, additional_config={})
+        self.vllm_config: Any = SimpleNamespace(speculative_config=settings, additional_config={})
+        self.vllm_config.model_config = SimpleNamespace(enable_sleep_mode=False)
         self.draft_watermarker = self.acceptance_estimator = None
         self.use_local_argmax_reduction = self.use_fp64_gumbel = False
         self.idx_mapping, self.seeds = torch.zeros(SLOTS, dtype=torch.int64), torch.zeros(SLOTS, dtype=torch.int64)
