@@ -28,7 +28,7 @@ export VLLM_CPU_KVCACHE_SPACE ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help env env-ray env-sglang test-env test-env-sglang chat-target demo demo-ray demo-sglang serve serve-sglang lint test test-all test-vllm \
-    test-sglang test-gpu docs bench bench-sglang
+    test-sglang test-gpu reference docs bench bench-sglang
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,8 +95,10 @@ $(DOCS_VENV)/.stamp: requirements/docs.txt | test-env
 	$(DOCS_VENV)/bin/python -m pip --disable-pip-version-check -q install --no-compile --no-deps -r $<
 	@touch $@
 
-docs: $(DOCS_VENV)/.stamp  ## build the documentation site into runs/site; a broken link ends it
+reference: test-env  ## write the pages of docs/ that describe the code: commands, settings, checkpoints, metrics
 	PYTHONPATH=plugins $(BIN)/python scripts/reference_pages.py
+
+docs: $(DOCS_VENV)/.stamp  ## build the documentation site into runs/site; a broken link ends it
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
 
 bench: env  ## measure vLLM without a drafter, with it and with its own, into runs/bench (BENCH=... passes arguments)

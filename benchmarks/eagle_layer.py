@@ -1,6 +1,6 @@
 r"""Train an EAGLE layer for a target, in the layout of the engines' own `eagle` drafters.
 
-    python -m benchmarks.eagle_layer --target runs/smollm2 --drafter weights/smollm2-fastmtp --data runs/data \
+    python -m benchmarks.eagle_layer --target runs/smollm2 --drafter weights/smollm2-fastmtp --data runs/distilled \
         --minutes 15 --out runs/eagle
 
 Without --drafter the layer starts as the linear map to the target's next state.  With the checkpoint of a FastMTP

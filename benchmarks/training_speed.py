@@ -1,6 +1,6 @@
 r"""Measure the floating-point operations per second of a training, relative to plain matrix products of the device.
 
-    python -m benchmarks.training_speed train fastmtp --target runs/smollm2 --data runs/data --out runs/fastmtp \
+    python -m benchmarks.training_speed train fastmtp --target runs/smollm2 --data runs/distilled --out runs/fastmtp \
         --minutes 2 --questions 0
 
 The arguments are those of `mtpc`; the training is a real one, and its checkpoint is written.

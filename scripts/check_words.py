@@ -118,7 +118,7 @@ def comments(source: str) -> str:
     lines = []
     for number, line in enumerate(source.splitlines()):
         before, _, comment = line.partition("#")
-        lines.append(comment.strip() if not before else f"\n{comment.strip()}\n")
+        lines.append(comment.strip() if not before.strip() else f"\n{comment.strip()}\n")
         if not number:
             lines.append("")
     return "\n".join(lines)

@@ -31,7 +31,7 @@ from sglang_mtpc.token_map import TokenMap
 from vllm_mtpc.additional_config import VLLMDraftSettings
 
 DOCS = Path(__file__).parent.parent / "docs"
-NOTE = "<!-- Written by scripts/reference_pages.py: change the code, then run it. -->\n\n"
+NOTE = "<!-- Written by scripts/reference_pages.py: change the code, then run `make reference`. -->\n\n"
 ATTRIBUTE = re.compile(r"^(\w+): (.*)$")
 COMMENTED = re.compile(r"^    (\w+): [^#\n]*  # (.+)$", re.MULTILINE)
 # Modules that docstrings of settings name, and the guide that a user reads instead.
@@ -116,6 +116,11 @@ def checkpoint() -> str:
     files = (
         ("`config.json`", "What engines read, and the section of the draft method."),
         ("`model.safetensors`", "The tensors that the configuration makes, and no others."),
+        (
+            "`adapter_config.json`, `adapter_model.safetensors`",
+            "The adapters of LoRA layers, as peft writes them.",
+        ),
+        ("`token_counts.safetensors`", "Of a draft model with SLRS: where the target's tokens end in a text."),
         ("`provenance.json`", "How the checkpoint was made."),
         ("`vocabulary.json`", "Optional: draft vocabularies by language."),
         ("`copying.json`", "Optional: probabilities of prompt lookup by the length of the match."),

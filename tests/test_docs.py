@@ -48,7 +48,7 @@ def test_pages_that_are_written_from_the_code_are_current(tmp_path: Path) -> Non
     subprocess.run([sys.executable, script, tmp_path], check=True)
     for page in tmp_path.rglob("*.md"):
         current = (DOCS / page.relative_to(tmp_path)).read_text(encoding="utf-8")
-        assert page.read_text(encoding="utf-8") == current, "run python scripts/reference_pages.py"
+        assert page.read_text(encoding="utf-8") == current, "run make reference"
 
 
 def text_of(page: Path) -> str:

@@ -19,7 +19,7 @@ from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.verify import verify_rejection
 from tests.engine.conftest import Models
 from tests.engine.exact import LENGTH, Reference, Sampling, cells, p_value
-from tests.support import circuit_ops
+from tests.oracles import circuit_ops
 from tests.support.power import power_against
 
 PROMPT, SAMPLES = list(b"It was the best of "), 3000  # those of `test_draft_methods`, with either engine

@@ -22,12 +22,13 @@ class MTPCConfig(CircuitConfig):
     """The keys of an MTPC drafter, in addition to those of a `CircuitConfig`.
 
     Attributes:
+        window: n, tokens that are predicted, x_{t+1} included: at least 2.
         markov_rank: r of a Markov head, a bias by the previous token (see `MarkovPart`). 0: a circuit.
         lora: The target's last layers with adapters, whose output the circuit reads (MTPC paper, section 4.4); None:
             the circuit reads the target's own last state.
     """
 
-    window: Annotated[int, Field(ge=2, le=MAX_DRAFTS)]  # x_{t+1} and at least one draft token
+    window: Annotated[int, Field(ge=2, le=MAX_DRAFTS)]
     markov_rank: Annotated[int, Field(ge=0, le=1 << 12)] = 0
     lora: LoRALayersConfig | None = None
 

@@ -240,11 +240,11 @@ def with_children(ends: Tensor, parents: Tensor, children: Tensor, exact: bool |
     Args:
         ends: Each node's own, [B, P].
         parents: Node of each child, int64 [C].
-        children: Their probabilities, [B, C].
+        children: Their probabilities, [B, C], at least 2^-52.
         exact: Whether to add whole numbers; None: on a GPU.
     """
     parents = parents.expand_as(children)
     if not (children.is_cuda if exact is None else exact):
         return ends.scatter_add(1, parents, children)
     whole = torch.zeros_like(ends, dtype=torch.int64).scatter_add_(1, parents, (children * FIXED_POINT).long())
-    return ends + (whole / FIXED_POINT).to(ends.dtype)
+    return ends + whole.to(ends.dtype) / FIXED_POINT

@@ -18,10 +18,13 @@ import torch
 import torch.distributed as dist
 
 from mtpc import __version__
-from mtpc.autoregressive.adapter_files import CONFIG as ADAPTERS
+from mtpc.autoregressive.adapter_files import CONFIG
+from mtpc.autoregressive.adapter_files import WEIGHTS as ADAPTERS
 from mtpc.errors import MTPCError, first_line
+from mtpc.files.weights import WEIGHTS
 from mtpc.prompt_lookup.table import FILE
 from mtpc.vocabulary.settings import parse_settings
+from mtpc.vocabulary.token_counts import COUNTS
 
 TIMEOUT = timedelta(minutes=10)  # for ranks that are still loading
 SAMPLE_BYTES, SAMPLES = 1 << 12, 1 << 12  # bytes of a sample, and samples of a large file
@@ -39,8 +42,7 @@ def drafter_fingerprints(folder: Path, vocabulary: Mapping[str, Any]) -> dict[st
     Returns:
         Digests by file, and the version under `PACKAGE`.
     """
-    files = [folder / name for name in ("config.json", ADAPTERS, FILE)]
-    files += sorted(folder.glob("*.safetensors"))
+    files = [folder / name for name in ("config.json", WEIGHTS, FILE, CONFIG, ADAPTERS, COUNTS)]
     if (parsed := parse_settings(vocabulary, folder)) is not None:
         files.append(parsed[0])
     # Files are compared by name: each machine may have the checkpoint in another folder, such as the Hub's cache.

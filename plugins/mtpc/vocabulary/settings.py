@@ -76,7 +76,8 @@ def open_vocabularies(
         return None
     path, settings = parsed
     rankings = read_rankings(path, vocab_size)
-    is_ranked = all(ranking.ranked for ranking in rankings.languages.values())
+    chosen = rankings.languages.values() if settings.language == AUTO else [rankings.languages.get(settings.language)]
+    is_ranked = all(ranking is not None and ranking.ranked for ranking in chosen)
     if settings.size is None and not values.get("vocabulary") and is_ranked:
         settings = VocabularySettings(min(CHECKPOINT_SIZE, vocab_size), settings.language)
     try:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mtpc.circuits import CircuitParams
+from tests.oracles import circuit_ops
 from tests.oracles.cases import ONE_OF_EACH, Case, take_row
-from tests.support import circuit_ops
 
 ROWS = 5
 CASES = [*ONE_OF_EACH, *(Case(kind, 7, 1 if kind == "ff" else 4, 11) for kind in ("ff", "cp", "hmm", "btree"))]

@@ -16,8 +16,8 @@ from mtpc.parallel.borrow import borrow_nodes
 from mtpc.parallel.tree import grow_tree
 from mtpc.target_head.shared import SharedHead
 from mtpc.verify import verify_tree
+from tests.oracles import circuit_ops
 from tests.oracles.cases import Case, cast, sum_shapes
-from tests.support import circuit_ops
 
 CASES = [
     Case(kind, window, 1 if kind == "ff" else 4, 9) for kind in ("ff", "cp", "hmm", "btree") for window in (1, 2, 7)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.oracles import circuit_ops
 from tests.oracles.cases import KINDS, ONE_OF_EACH, Case, cases_of, enumerate_rows, take_row
-from tests.support import circuit_ops
 
 TOLERANCE = 1e-9
 

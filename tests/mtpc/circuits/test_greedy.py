@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.oracles import circuit_ops
 from tests.oracles.cases import KINDS, ONE_OF_EACH, Case, cases_of, cast
-from tests.support import circuit_ops
 
 
 @pytest.mark.parametrize("kind", KINDS)

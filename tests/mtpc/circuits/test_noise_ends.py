@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mtpc.circuits import CircuitParams
+from tests.oracles import circuit_ops
 from tests.oracles.cases import KINDS, Case
-from tests.support import circuit_ops
 
 LARGEST = 1.0 - 2.0**-24  # the largest float32 below 1
 ENDS = [0.0, 2.0**-24, 0.5, LARGEST]

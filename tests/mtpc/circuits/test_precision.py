@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mtpc.circuits import CircuitParams
+from tests.oracles import circuit_ops
 from tests.oracles.cases import ONE_OF_EACH, Case, cast, sum_shapes, take_row
-from tests.support import circuit_ops
 
 LARGER = [Case(kind, 16, 1 if kind == "ff" else 8, 50) for kind in ("ff", "cp", "hmm", "btree")]
 # A log weight of size 8 is rounded by 2^-24 * 8 in float32, by 2^-8 * 8 in bfloat16; a window of 16 adds 31 of them.

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mtpc.circuits.params import CircuitParams
+from tests.oracles import circuit_ops
 from tests.oracles.cases import KINDS, ONE_OF_EACH, Case, cases_of, sum_shapes, take_row
-from tests.support import circuit_ops
 
 TOLERANCE = 1e-9
 

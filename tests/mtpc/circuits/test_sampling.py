@@ -11,9 +11,9 @@ import torch
 
 from mtpc.circuits import CircuitParams
 from mtpc.lab.statistics.chi_square import REJECT_BELOW, chi_square
+from tests.oracles import circuit_ops
 from tests.oracles.cases import ONE_OF_EACH, Case, cast, enumerate_rows, take_row
 from tests.oracles.windows import WindowTable
-from tests.support import circuit_ops
 
 SAMPLES = 40_000
 CASES = [*ONE_OF_EACH, Case("cp", 3, 2, 4), Case("hmm", 4, 2, 3), Case("btree", 6, 2, 3), Case("btree", 1, 3, 4)]

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from mtpc.circuits import CircuitParams
+from tests.oracles import circuit_ops
 from tests.oracles.cases import KINDS, ONE_OF_EACH, Case, cases_of, take_row
 from tests.oracles.enumeration import enumerate_windows
-from tests.support import circuit_ops
 
 
 def sharpened(weights: torch.Tensor, temperature: float) -> np.ndarray:

@@ -5,7 +5,7 @@ import torch
 
 from mtpc.draft import DraftContext
 from tests.mtpc.parallel.windows import VOCAB, WINDOW, inputs, make_circuit_part
-from tests.support import circuit_ops
+from tests.oracles import circuit_ops
 
 
 @pytest.mark.parametrize("leaves", ["shared", "table"])

@@ -11,9 +11,9 @@ from mtpc.draft import DraftContext, TreeDraft
 from mtpc.errors import MTPCError
 from mtpc.parallel.tree import grow_tree, level_widths
 from tests.mtpc.parallel.windows import VOCAB, WINDOW, inputs, make_circuit_part
+from tests.oracles import circuit_ops
 from tests.oracles.cases import ALL_CASES, Case, cast, enumerate_rows
 from tests.oracles.trees import Prefix, best_tree, prefix_probabilities, prefixes_of
-from tests.support import circuit_ops
 
 CASES = [case for case in ALL_CASES if case.window > 1 and case.rank == (1 if case.kind == "ff" else 3)]
 ROWS = 2

@@ -64,7 +64,7 @@ def test_as_on_the_host(table: tuple[float, ...], seed: int) -> None:
     for _ in range(30):
         for slot in range(SLOTS):
             if slot not in batch.host or chance.random() < 0.05:  # a new request
-                prompt = [chance.randrange(VOCABULARY + 1) for _ in range(chance.randrange(1, 20))]  # also of no token
+                prompt = [chance.randrange(-1, VOCABULARY + 1) for _ in range(chance.randrange(1, 20))]
                 batch.begin(slot, prompt)
                 proposed.pop(slot, None)
         emitted = {}

@@ -26,14 +26,8 @@ from mtpc.serving.ranks import (
 from tests.support.random_fastmtp import make_vocabulary
 
 WEIGHTS = "model.safetensors"
-FILES = (
-    "config.json",
-    WEIGHTS,
-    "copying.json",
-    "adapter_config.json",
-    "adapter_model.safetensors",
-    "part-1.safetensors",
-)
+ADAPTERS = ("adapter_config.json", "adapter_model.safetensors")
+FILES = ("config.json", WEIGHTS, "copying.json", *ADAPTERS, "token_counts.safetensors")
 
 
 def drafter(folder: Path, weights: bytes = b"weights") -> Path:

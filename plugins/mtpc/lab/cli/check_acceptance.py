@@ -27,9 +27,9 @@ def check_acceptance(options: CheckAcceptanceOptions) -> None:
 
     Examples:
     ```
-    # Start a server, and check it.
+    # Start a server, and check it once it has started.
     vllm serve --config serve_configs/vllm/byte.yaml \
-        --additional-config '{"mtpc": {"adaptive": false}}'
+        --additional-config '{"mtpc": {"adaptive": false}}' &
     mtpc check-acceptance http://127.0.0.1:8000 \
         --drafter weights/byte-mtpc-hmm-n8 --target weights/byte-target
 

@@ -34,7 +34,7 @@ from tests.mtpc.lab.convert.mtpc_checkpoint import (
     windows,
     write,
 )
-from tests.support import circuit_ops
+from tests.oracles import circuit_ops
 from tests.support.tiny_models import make_target
 
 CIRCUITS = [("ff", 4), ("cp", 4), ("hmm", 2), ("hmm", 4), ("btree", 2), ("btree", 4), ("btree", 8)]

@@ -19,7 +19,7 @@ from mtpc.methods import draft_methods
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.evaluation.drafters import NAMES, SCORED, tiny_drafter
-from tests.support import circuit_ops
+from tests.oracles import circuit_ops
 from tests.support.often import each_of
 from tests.support.random_hybrid import register_method
 from tests.support.tiny_models import VOCAB, draft_layers_oracle, make_fastmtp, make_layer, make_mtpc, make_target

@@ -21,7 +21,7 @@ from mtpc.parallel.circuit_head import to_circuit_params
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.head_inputs import with_head_inputs
 from mtpc.target_head.shared import SharedHead
-from tests.support import circuit_ops
+from tests.oracles import circuit_ops
 from tests.support.tiny_methods import mtpc_lora, tiny_target
 
 DRAFTS, LENGTH = 4, 14

@@ -6,7 +6,7 @@ import torch
 from mtpc.lab.training.recipes.mtpc_loss import discounts, distribution_losses, token_losses
 from mtpc.parallel.circuit_part import CircuitPart
 from mtpc.parallel.config import CircuitConfig
-from tests.support import circuit_ops
+from tests.oracles import circuit_ops
 
 VOCAB, HIDDEN, WINDOW = 6, 10, 5
 
