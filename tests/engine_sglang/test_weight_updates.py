@@ -41,4 +41,4 @@ def test_a_mimo_target_does_not_replace_its_drafter(tmp_path: Path) -> None:
     for one, other in zip(before, after, strict=True):
         assert one["output_ids"] == other["output_ids"]
         assert one["meta_info"]["spec_verify_ct"] == other["meta_info"]["spec_verify_ct"]
-    assert (tmp_path / "log").read_text().count("Weights are updated, but not the drafter") == 1
+    assert (tmp_path / "log").read_text().count("updates and checks leave out the drafter") == 1
