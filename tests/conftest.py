@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from mtpc import errors
 
 torch.set_num_threads(1)  # small tensors: a second thread only waits, and much longer where the machine is busy
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # tests run side by side
+settings.load_profile("busy")
 
 
 @pytest.fixture(autouse=True)

@@ -90,7 +90,7 @@ def extend(text: AlignedText, tokens: list[int]) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_after_any_steps_the_text_is_that_of_the_target(data: st.DataObject) -> None:
     """Of any tokens, also such as no tokenizer writes; special ones are borders."""
     pieces = st.one_of(st.sampled_from([each.encode() for each in (*HOSTILE, *TEXTS)]), st.binary(max_size=9))
@@ -182,7 +182,7 @@ def test_the_cost_of_a_step_does_not_grow_with_the_text() -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_a_continuation_has_the_bytes_of_the_draft(data: st.DataObject) -> None:
     pieces = st.one_of(st.sampled_from([each.encode() for each in (*HOSTILE, *TEXTS)]), st.binary(max_size=9))
     for tokenizer in COMPLETE:

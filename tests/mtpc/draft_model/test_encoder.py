@@ -49,7 +49,7 @@ def copied(tokenizer: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
 
 
 @given(hostile_bytes)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_the_tokens_of_any_bytes_are_these_bytes(text: bytes) -> None:
     for tokenizer in COMPLETE:
         read = encoder(tokenizer())
@@ -59,7 +59,7 @@ def test_the_tokens_of_any_bytes_are_these_bytes(text: bytes) -> None:
 
 
 @given(hostile_bytes)
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 def test_what_has_no_token_is_left_out(text: bytes) -> None:
     read = encoder(word_piece())
     found = read.tokens.text_of(read.encode(text))

@@ -23,7 +23,7 @@ def by_looking_everywhere(text: list[int], longest: int) -> Match:
     return best
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=5), st.integers(1, 6))
 def test_longest_match_of_a_text_that_grows(pieces: list[list[int]], longest: int) -> None:
     history, text = History(), list[int]()
@@ -83,7 +83,7 @@ def of_last(text: list[int], count: int, longest: int) -> Match:
     return found._replace(start=found.start + skipped) if found.length else found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.integers(0, 2), max_size=60),
     st.lists(st.lists(st.integers(0, 2), max_size=6), max_size=12),

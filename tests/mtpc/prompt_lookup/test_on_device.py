@@ -38,7 +38,7 @@ def same(texts: list[list[int]], beyond: int, longest: int, reach: int = REACH) 
 texts = st.lists(st.integers(0, 2), max_size=40)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(texts, min_size=2, max_size=5), st.integers(0, 8), st.integers(1, 18), st.integers(1, 50))
 def test_as_on_the_host(batch: list[list[int]], beyond: int, longest: int, reach: int) -> None:
     assert same(batch, beyond, longest)
@@ -60,7 +60,7 @@ def test_of_many_places_with_the_same_last_tokens_the_latest_are_compared(others
     assert (History(text).longest_match(16).length == 3) == (others < MAX_OCCURRENCES)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 1), min_size=200, max_size=500), min_size=1, max_size=3), st.integers(0, 9))
 def test_long_texts_of_two_tokens(batch: list[list[int]], beyond: int) -> None:
     assert same(batch, beyond, 16)

@@ -60,7 +60,7 @@ def greedy_text(target: Process, nodes: list[Prefix], judged: Tensor) -> Prefix:
     return tuple(verdict.tokens[0, : int(verdict.accepted) + 1].tolist())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(examples())
 def test_the_text_is_the_targets(example: Example) -> None:
     target, judged = example.target, judged_by(example.target, example.nodes)
@@ -71,7 +71,7 @@ def test_the_text_is_the_targets(example: Example) -> None:
         assert token == int(target.conditionals[text[:place]].argmax())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(examples())
 def test_no_text_is_accepted_less_far(example: Example) -> None:
     """Than by the kept nodes alone, which both trees begin with."""
@@ -85,7 +85,7 @@ def test_no_text_is_accepted_less_far(example: Example) -> None:
     assert (more >= less).all()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(examples())
 def test_control_the_published_way_is_not_lossless(example: Example) -> None:
     """Gumiho's full tree attention is biased if a reachable borrowed token and its donor continue differently."""

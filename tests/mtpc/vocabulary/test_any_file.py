@@ -43,7 +43,7 @@ tensors = st.builds(
 ) | st.builds(lambda length, kind: torch.zeros(length).to(kind), st.integers(0, VOCAB), kinds)
 masks = st.lists(st.booleans(), min_size=VOCAB, max_size=VOCAB).map(torch.tensor)
 pickled = tensors | st.dictionaries(st.sampled_from(["d2t", "t2d", "x"]), tensors | masks, max_size=2) | in_json
-UNLIMITED = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+UNLIMITED = settings(max_examples=400, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")

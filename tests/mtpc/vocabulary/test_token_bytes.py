@@ -37,7 +37,7 @@ def test_tokens_of_a_text_are_the_text() -> None:
 
 
 @given(st.text(max_size=40))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_any_text(text: str) -> None:
     for tokenizer in (byte_level(), sentence_piece(), unigram(), byte_target()):
         if "<end>" in text or "<|" in text or "\u2581" in text:  # what no text can hold: it is the tokenizer's own
