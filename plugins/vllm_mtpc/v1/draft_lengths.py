@@ -85,8 +85,8 @@ class BatchLengths:
             request = self.requests[name] = requests[name]
             known = self.controller.requests.get(name)
             seen = len(request.output_token_ids) if known is None else known.seen
-            emitted = [*request.output_token_ids[seen:], *(token for token in row if token >= 0)]
-            emitted = [] if waiting else emitted
+            new = [] if waiting else [*request.output_token_ids[seen:], *row]
+            emitted = [token for token in new if token >= 0]
             tenant, predicted = tenant_of(request), partial(predicted_text, self.predictions, request)
             text, limit = partial(_text_of, request), partial(limit_of, request)
             self.controller.add(name, text, emitted, waiting, tenant, predicted, limit)
