@@ -116,12 +116,16 @@ class WorkerLengths:
         self.controller.begin(greedy)
         for request in requests:
             known = self.controller.requests.get(request)
-            seen = len(request.output_ids) if known is None else known.seen
-            emitted, predicted = request.output_ids[seen:], partial(predicted_text, self.predictions, request)
+            if known is not None and len(request.output_ids) < known.emitted:  # retracted without its output
+                del self.controller.requests[request]
+                known = None
+            emitted = request.output_ids[0 if known is None else known.emitted :]
+            prompt, predicted = (
+                partial(list, request.origin_input_ids),
+                partial(predicted_text, self.predictions, request),
+            )
             limit = partial(limit_of, request) if self.shape.children == 1 else lambda: MAX_DRAFTS  # see `keep_limits`
-            text = partial(tokens_of, request)
-            self.controller.add(request, text, emitted, waiting=False, predicted=predicted, limit=limit)
-            self.controller.requests[request].seen = len(request.output_ids)
+            self.controller.add(request, prompt, emitted, waiting=False, predicted=predicted, limit=limit)
 
     def copied(self, drafts: int) -> Copied:
         """Return up to ``drafts`` tokens to copy for each request; their weight is 0 where there is no match."""
@@ -171,11 +175,6 @@ def drafter_token_count(budget: DraftBudget, length: int) -> int:
     if length and 0 < budget.steps < budget.tokens:
         return budget.tokens
     return min(length, budget.tokens)
-
-
-def tokens_of(request: Any) -> list[int]:
-    """Return prompt and output tokens of SGLang's ``Req``."""
-    return [*request.origin_input_ids, *request.output_ids]
 
 
 def new_predictions(vocab_size: int) -> Predictions:

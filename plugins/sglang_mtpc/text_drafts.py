@@ -17,7 +17,7 @@ from mtpc.draft_model.part import LazyDraft, TextDraft, TextPart
 from mtpc.noise import counter_uniforms
 from sglang_mtpc import served
 from sglang_mtpc.adaptive import Lap, Strategy
-from sglang_mtpc.draft_lengths import new_predictions, predicted_text, tokens_of
+from sglang_mtpc.draft_lengths import new_predictions, predicted_text
 from sglang_mtpc.draft_limits import limit_of
 from sglang_mtpc.parallel_worker import ParallelWorker
 from sglang_mtpc.ranks import probs_of_first_rank, seconds_of_first_rank, tokens_of_first_rank
@@ -115,7 +115,7 @@ class TextChain:
         for key, request in zip(keys, requests, strict=True):
             emitted = request.output_ids[self.seen.get(key, 0) :]
             predicted = partial(predicted_text, self.predictions, request)
-            drafting.add(key, partial(tokens_of, request), emitted, predicted, partial(limit_of, request))
+            drafting.add(key, partial(_tokens_of, request), emitted, predicted, partial(limit_of, request))
             self.seen[key] = len(request.output_ids)
         noise = None
         if step.mode != "greedy":
@@ -143,3 +143,8 @@ class TextChain:
                 probs[row, : len(draft)] = drafted.probs[row, : len(draft)]
         # SGLang's kernel rejects a draft token whose probability rounding has put above 1.
         return Draft(tokens, probs_of_first_rank(probs.clamp_max_(1.0)))
+
+
+def _tokens_of(request: Any) -> list[int]:
+    """Return prompt and output tokens of SGLang's ``Req``."""
+    return [*request.origin_input_ids, *request.output_ids]

@@ -105,6 +105,18 @@ def test_what_was_said_is_learned_from() -> None:
         plain.append(emitted)
 
 
+def test_a_request_that_is_retracted_without_its_output_begins_again() -> None:
+    """SGLang drops the output of a prompt of embeddings."""
+    made, one = worker_lengths(), request([1, 2, 3])
+    one.output_ids.extend([1, 2, 9])
+    made.begin([one])
+    del one.output_ids[:]
+    made.begin([one])
+    one.output_ids.extend([1, 2])
+    made.begin([one])
+    assert made.controller.requests[one].copy.text == [1, 2, 3, 1, 2]
+
+
 def test_a_request_that_is_gone_is_forgotten() -> None:
     made, one = worker_lengths(), request([1, 1])
     made.begin([one])

@@ -101,7 +101,7 @@ class DraftLengths:
     def add(
         self,
         name: Hashable,
-        text: Callable[[], Sequence[int]],
+        prompt: Callable[[], Sequence[int]],
         emitted: Sequence[int],
         waiting: bool,
         tenant: str | None = None,
@@ -112,15 +112,15 @@ class DraftLengths:
 
         Args:
             name: Name of the request.
-            text: Returns its tokens so far, without ``emitted``; called if the request is new.
-            emitted: Tokens that the target has just emitted.
+            prompt: Returns the tokens of its prompt; called if the request is new.
+            emitted: Tokens that the target has emitted and that were not added before.
             waiting: Whether the request gets no draft in this step.
             tenant: Tenant whose outputs it may copy; None: it shares nothing.
             predicted: Returns a text that it alone may copy, see `Predictions.of`; called if the request is new.
             limit: Returns the most draft tokens of the request, see `draft_limit`; called if the request is new.
         """
         if name not in self.requests:
-            copy = self._copy_request(text(), tenant, predicted()) if self.copies else None
+            copy = self._copy_request(prompt(), tenant, predicted()) if self.copies else None
             self.requests[name] = DraftedRequest(copy, tenant, limit())
         request = self.requests[name]
         if waiting:
@@ -132,12 +132,12 @@ class DraftLengths:
         proposal = Proposal.empty(self.longest) if request.copy is None else request.copy.propose(self.longest)
         self.proposals.append(proposal.limited(request.limit))
 
-    def _copy_request(self, text: Sequence[int], tenant: str | None, predicted: Sequence[int]) -> CopyRequest:
-        """Begin prompt lookup in the text of a request, and in others that it may copy."""
+    def _copy_request(self, prompt: Sequence[int], tenant: str | None, predicted: Sequence[int]) -> CopyRequest:
+        """Begin prompt lookup in the prompt of a request, and in others that it may copy."""
         before = [] if self.store is None else list(self.store.of(tenant))
         if predicted:
             before += [*predicted, SEPARATOR]
-        return CopyRequest(self.table, text, self.vocab_size, before)
+        return CopyRequest(self.table, prompt, self.vocab_size, before)
 
     def copied(self, count: int) -> Copied:
         """Return the tokens that prompt lookup proposes, with their mixture weights, in the host's memory.

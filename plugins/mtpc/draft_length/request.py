@@ -24,7 +24,7 @@ class DraftedRequest:
         tenant: Tenant of the request; see `mtpc.prompt_lookup.store.OutputStore`.
         limit: Most draft tokens of the request, see `mtpc.draft_length.limit`.
         rate: Acceptance rate of a draft token where those before it were accepted.
-        seen: Number of output tokens that the engine has passed on so far.
+        emitted: Number of tokens that were observed.
 
     Args:
         copy: The text, for prompt lookup; None: prompt lookup is off.
@@ -39,8 +39,7 @@ class DraftedRequest:
         limit: int = MAX_DRAFTS,
     ) -> None:
         self.copy, self.tenant, self.limit = copy, tenant, limit
-        self.rate = PRIOR_RATE
-        self.seen = 0
+        self.rate, self.emitted = PRIOR_RATE, 0
         self._tokens: list[int] = []
         self._depth = 0
 
@@ -78,5 +77,6 @@ class DraftedRequest:
         if not accepted:
             self.rate += FORGETTING_RATE * (PRIOR_RATE - self.rate)
         self._tokens, self._depth = [], 0
+        self.emitted += len(tokens)
         if self.copy is not None:
             self.copy.append(tokens)

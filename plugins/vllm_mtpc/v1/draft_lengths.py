@@ -19,6 +19,7 @@ from mtpc.prompt_lookup.store import OutputStore
 from mtpc.prompt_lookup.table import CopyTable
 from vllm_mtpc.additional_config import VLLMDraftSettings
 from vllm_mtpc.request_parameters import limit_of, predicted_text, tenant_of
+from vllm_mtpc.v1.request_outputs import RequestOutputs
 
 
 class BatchLengths:
@@ -29,7 +30,7 @@ class BatchLengths:
     Attributes:
         is_timed: Whether the engine times decoding steps at start-up, to replace the controller's cost.
         controller: Chooses the lengths.
-        requests: vLLM's requests by id, to notice ids that are used again.
+        outputs: What the controller has of each request.
 
     Args:
         budget: Draft tokens of the drafter and their draft steps, see `DraftLengths`.
@@ -58,16 +59,13 @@ class BatchLengths:
         vocab_size = predictions.vocab_size
         self.controller = DraftLengths(budget, longest, cost, table, vocab_size, store, copies=copies)
         self.device = device
-        self.requests: dict[str, Any] = {}
+        self.outputs = RequestOutputs()
         self.predictions = predictions
 
     def begin_step(
         self, ids: Sequence[str], requests: Mapping[str, Any], tokens: Tensor, unread: Tensor, greedy: bool
     ) -> None:
         """Begin a step with the tokens that the target has just emitted.
-
-        vLLM leaves out steps in which a request is close to the maximum length; tokens of other requests that were
-        emitted then are added with the next ones.  The first of them are those that became of the last draft.
 
         Args:
             ids: Ids of the batch's requests.
@@ -76,25 +74,20 @@ class BatchLengths:
             unread: bool [B], whether a part of the prompt is still to be prefilled.
             greedy: Whether every request of the batch has temperature 0.
         """
-        gone = [name for name, request in self.requests.items() if not self._continues(name, request, requests)]
+        gone = self.outputs.gone(requests)
+        for name, rest in gone.items():
+            self.controller.requests[name].observe(rest)
         self.controller.forget(gone)
-        for name in gone:
-            del self.requests[name]
         self.controller.begin(greedy)
         for name, row, waiting in zip(ids, tokens.tolist(), unread.tolist(), strict=True):
-            request = self.requests[name] = requests[name]
-            known = self.controller.requests.get(name)
-            seen = len(request.output_token_ids) if known is None else known.seen
-            new = [] if waiting else [*request.output_token_ids[seen:], *row]
-            emitted = [token for token in new if token >= 0]
+            request = requests[name]
+            self.outputs.follow(name, request)
+            new = [] if waiting else [token for token in row if token >= 0]
+            # The first of these are those that became of the last draft.
+            emitted = [] if waiting else [*self.outputs.missed(name, request, len(new)), *new]
             tenant, predicted = tenant_of(request), partial(predicted_text, self.predictions, request)
-            text, limit = partial(_text_of, request), partial(limit_of, request)
-            self.controller.add(name, text, emitted, waiting, tenant, predicted, limit)
-            self.controller.requests[name].seen = seen + len(emitted)
-
-    def _continues(self, name: str, request: Any, requests: Mapping[str, Any]) -> bool:
-        """Return whether vLLM still has the request, with no token taken back."""
-        return len(request.output_token_ids) >= self.controller.requests[name].seen and requests.get(name) is request
+            prompt, limit = partial(_prompt_of, request), partial(limit_of, request)
+            self.controller.add(name, prompt, emitted, waiting, tenant, predicted, limit)
 
     def plan(self, longest: int, is_fixed: bool) -> int:
         """Return how many tokens the drafter drafts in this step.
@@ -141,6 +134,6 @@ class BatchLengths:
         return drafts, torch.cat([draft.probs, one_hot(added, draft.probs.shape[2])], 1)
 
 
-def _text_of(request: Any) -> list[int]:
-    """Return the tokens of a request's prompt and output."""
-    return [*(request.prompt_token_ids or []), *request.output_token_ids]
+def _prompt_of(request: Any) -> list[int]:
+    """Return the tokens of a request's prompt; none where vLLM has their embeddings only."""
+    return request.prompt_token_ids or []

@@ -14,6 +14,7 @@ from mtpc.metrics.tally import Tally
 from mtpc.vocabulary.language import LanguageDetector
 from mtpc.vocabulary.requests import LanguageState, choose_all, read_all
 from mtpc.vocabulary.vocabularies import DraftVocabularies
+from vllm_mtpc.v1.request_outputs import RequestOutputs
 
 # Steps that vLLM has in flight at a time: older tokens are on the host already.
 STEPS_IN_FLIGHT = 2
@@ -42,15 +43,13 @@ class V1RequestVocabularies:
     Sampled tokens are evidence a fixed number of steps after they were sampled.  So nothing waits for the device, and
     all tensor-parallel ranks choose the same.  On a CPU they are evidence at once.
 
-    Protocol of a decoding step: `record_step`, then `choose`; or `record_and_choose`.  vLLM leaves out steps in which a
-    request is close to the maximum length.  On a CPU, tokens of other requests that were emitted then are read with the
-    next ones; from a GPU they are not read.
+    Protocol of a decoding step: `record_step`, then `choose`; or `record_and_choose`.  Tokens of steps that vLLM leaves
+    out are read on a CPU only, where they have arrived; see `RequestOutputs`.
 
     Attributes:
         tally: Counts accepted draft tokens by vocabulary; None if metrics are off.
         readings: Evidence by request id.
-        seen: Number of output tokens by request id that vLLM has passed on so far; only on a CPU.
-        requests: vLLM's requests by id, to notice ids that are used again.
+        outputs: What has been read of each request; on a GPU nothing is.
         pending: Tokens that are not evidence yet, oldest first.
         asynchronous: Whether tokens are copied from a GPU.
 
@@ -64,8 +63,7 @@ class V1RequestVocabularies:
     def __init__(self, detector: LanguageDetector, device: torch.device) -> None:
         self.detector = detector
         self.readings: dict[str, LanguageState] = {}
-        self.seen: dict[str, int] = {}
-        self.requests: dict[str, Any] = {}
+        self.outputs = RequestOutputs()
         self.pending: deque[PendingTokens] = deque()
         self.asynchronous = device.type != "cpu"
 
@@ -124,10 +122,10 @@ class V1RequestVocabularies:
                 no request.
         """
         ids = gpu_input_batch.req_ids[: len(sampled_token_ids)]
-        self.remove_requests([name for name, request in self.requests.items() if requests.get(name) is not request])
+        self.remove_requests(self.outputs.gone(requests))
         for name in ids:
-            if name not in self.requests:
-                self.requests[name] = requests[name]
+            self.outputs.follow(name, requests[name])
+            if name not in self.readings:
                 self.add_request(name, requests[name].prompt_token_ids or [])
         drafted = [] if self.tally is None else list(map(len, gpu_input_batch.spec_token_ids[: len(ids)]))
         emitted = (
@@ -136,19 +134,14 @@ class V1RequestVocabularies:
             else sampled_token_ids.masked_fill(discard_request_mask[: len(ids), None], -1)
         )
         if not self.asynchronous:
-            missed = [self._missed(name, requests[name], row) for name, row in zip(ids, emitted.tolist(), strict=True)]
+            counts = (emitted >= 0).sum(1).tolist()
+            missed = [self.outputs.missed(name, requests[name], one) for name, one in zip(ids, counts, strict=True)]
             if any(missed):
                 texts = [torch.tensor(row, dtype=torch.int64) for row in missed]
                 self.add_tokens(ids, pad_sequence(texts, True, -1), [0] * len(ids))
                 # The draft after a step that was left out was not this project's.
                 drafted = [0 if row else count for row, count in zip(missed, drafted, strict=False)]
         self.add_tokens(ids, emitted, drafted)
-
-    def _missed(self, name: str, request: Any, emitted: Sequence[int]) -> list[int]:
-        """Return the output of a request that vLLM has not passed on, before the tokens ``emitted`` now."""
-        missed: list[int] = request.output_token_ids[self.seen.get(name, 0) :]
-        self.seen[name] = len(request.output_token_ids) + sum(token >= 0 for token in emitted)
-        return missed
 
     def add_request(self, request: str, prompt: Sequence[int]) -> None:
         """Add a request, in place of an earlier one with the same id.
@@ -168,8 +161,6 @@ class V1RequestVocabularies:
         """
         for request in requests:
             self.readings.pop(request, None)
-            self.requests.pop(request, None)
-            self.seen.pop(request, None)
 
     def add_tokens(self, requests: Sequence[str], tokens: Tensor, drafted: Sequence[int] = ()) -> None:
         """Add the tokens that the target has just emitted.

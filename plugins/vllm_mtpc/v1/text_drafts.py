@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -15,34 +15,18 @@ from mtpc.prompt_lookup.prediction import Predictions
 from vllm_mtpc.ranks import draft_of_first_rank
 from vllm_mtpc.request_parameters import has_grammar, limit_of, predicted_text
 from vllm_mtpc.v1.noise import draft_noise
-
-
-class AddedRequest(NamedTuple):
-    """A request whose text the part has.
-
-    Attributes:
-        request: vLLM's ``CachedRequestState``.
-        num_output: Tokens of its output that the part has.
-    """
-
-    request: Any
-    num_output: int
-
-    def is_continued_by(self, request: Any) -> bool:
-        """Return whether ``request`` is this one with no token taken back."""
-        return request is self.request and len(request.output_token_ids) >= self.num_output
+from vllm_mtpc.v1.request_outputs import RequestOutputs
 
 
 class TextDrafts:
     """Adds the text of each request to the text part, and drafts for those whose prompt is prefilled.
 
-    Protocol of a decoding step: `begin_step` with the emitted tokens, then `draft`.  vLLM leaves out steps in which a
-    request is close to the maximum length; tokens that were emitted then are added with the next ones.  Every
-    tensor-parallel rank makes the same calls.
+    Protocol of a decoding step: `begin_step` with the emitted tokens, then `draft`.  Every tensor-parallel rank makes
+    the same calls.
 
     Attributes:
         drafting: The text part's drafting; None on all ranks but the first.
-        added: Requests that the part has, by id, also those that are preempted.
+        outputs: What the part has of each request, also of those that are preempted.
         ids: Ids of the batch's requests.
         rows: Their indices without those that cannot have a draft.
         positions: Position of each request's last accepted token.
@@ -55,7 +39,7 @@ class TextDrafts:
 
     def __init__(self, drafting: TextDrafting | None, predictions: Predictions) -> None:
         self.drafting, self.predictions = drafting, predictions
-        self.added: dict[str, AddedRequest] = {}
+        self.outputs = RequestOutputs()
         self.ids: list[str] = []
         self.rows: list[int] = []
         self.positions: list[int] = []
@@ -70,7 +54,9 @@ class TextDrafts:
             tokens: int [B, W], -1 where there is no token.
             unread: bool [B], whether a part of the prompt is still to be prefilled.
         """
-        self._forget([name for name, one in self.added.items() if not one.is_continued_by(requests.get(name))])
+        gone = list(self.outputs.gone(requests))
+        if self.drafting is not None:
+            self.drafting.forget(gone)
         self.ids, self.rows, self.positions = list(ids), [], []
         self.grammars = [has_grammar(requests[name]) for name in ids]
         for row, (name, emitted, waiting) in enumerate(zip(ids, tokens.tolist(), unread.tolist(), strict=True)):
@@ -106,8 +92,7 @@ class TextDrafts:
 
     def _add(self, name: str, request: Any, new: list[int]) -> None:
         """Add what the part does not have of a request's text, which ends with the tokens ``new``."""
-        before = self.added[name].num_output if name in self.added else 0
-        output = [*request.output_token_ids[before:], *new]
+        output = [*self.outputs.missed(name, request, len(new)), *new]
         if self.drafting is not None:
             self.drafting.add(
                 name,
@@ -116,14 +101,6 @@ class TextDrafts:
                 partial(predicted_text, self.predictions, request),
                 partial(limit_of, request),
             )
-        self.added[name] = AddedRequest(request, before + len(output))
-
-    def _forget(self, names: list[str]) -> None:
-        """Free the state of requests that are over, or whose text has changed."""
-        if self.drafting is not None:
-            self.drafting.forget(names)
-        for name in names:
-            del self.added[name]
 
     def _of_batch(self, draft: TextDraft) -> TextDraft:
         """Give the requests without a draft their rows."""

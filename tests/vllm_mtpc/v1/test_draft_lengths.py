@@ -132,6 +132,16 @@ def test_steps_that_vllm_leaves_out_are_part_of_the_text() -> None:
     assert [found[name].copy.text[-2:] for name in "ab"] == [[3, 7], [1, 7]]
 
 
+def test_an_output_that_ends_in_steps_that_vllm_leaves_out_is_stored_whole() -> None:
+    made, requests = batch_lengths(adaptive=False, store=100), {"a": request([1], "alice")}
+    made.begin_step(["a"], requests, torch.tensor([[2, 3]]), torch.tensor([False]), True)
+    requests.pop("a").output_token_ids += [2, 3, 4, 5]
+    made.begin_step(["b"], requests | {"b": request([1], "bob")}, torch.tensor([[7]]), torch.tensor([False]), True)
+    store = made.controller.store
+    assert store is not None
+    assert [token for token in store.of("alice") if token >= 0] == [2, 3, 4, 5]
+
+
 def test_without_prompt_lookup_nothing_is_copied() -> None:
     made = batch_lengths(own=3, copies=False, adaptive=False)
     assert made.controller.cost is FREE_DRAFTS
