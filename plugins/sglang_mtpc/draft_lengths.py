@@ -120,10 +120,8 @@ class WorkerLengths:
                 del self.controller.requests[request]
                 known = None
             emitted = request.output_ids[0 if known is None else known.emitted :]
-            prompt, predicted = (
-                partial(list, request.origin_input_ids),
-                partial(predicted_text, self.predictions, request),
-            )
+            prompt: Callable[[], Sequence[int]] = partial(list, request.origin_input_ids)
+            predicted = partial(predicted_text, self.predictions, request)
             limit = partial(limit_of, request) if self.shape.children == 1 else lambda: MAX_DRAFTS  # see `keep_limits`
             self.controller.add(request, prompt, emitted, waiting=False, predicted=predicted, limit=limit)
 

@@ -25,11 +25,11 @@ class RequestOutputs:
         Returns:
             The tokens of each that were not read, by id.
         """
-        gone = {
-            name: request.output_token_ids[read:]
-            for name, (request, read) in self._read.items()
-            if requests.get(name) is not request or len(request.output_token_ids) < read
-        }
+        gone: dict[str, list[int]] = {}
+        for name, (request, read) in self._read.items():
+            output = request.output_token_ids
+            if requests.get(name) is not request or len(output) < read:
+                gone[name] = output[read:]
         for name in gone:
             del self._read[name]
         return gone
