@@ -10,13 +10,13 @@ import typer
 from rich.table import Table
 
 from mtpc.lab.console import console
-from mtpc.lab.options.paths import folder_to_write
+from mtpc.lab.options.paths import new_folder
 
 
 def corpus(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="DIR", callback=folder_to_write, help="Folder for the corpus; created if missing."),
+        typer.Argument(metavar="DIR", callback=new_folder, help="Folder for the corpus, new or empty."),
     ],
 ) -> None:
     """Build a training corpus of English prose and Python source, as bytes.

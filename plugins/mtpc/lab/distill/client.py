@@ -18,7 +18,7 @@ class SampledCompletion:
 
     Attributes:
         text: Generated text.
-        ids: Generated token ids. Empty if the engine does not return them.
+        ids: Generated token ids.
         finish: Finish reason, such as "stop" or "length".
     """
 
@@ -31,7 +31,7 @@ class CompletionChoice(BaseModel):
     """Fields that are read of one choice in a response."""
 
     text: str
-    token_ids: list[int] | None = None
+    token_ids: list[int]
     finish_reason: str
 
 
@@ -64,4 +64,4 @@ async def complete(
     content = await connection.post(COMPLETIONS, {**body, **sampling.body()})
     response = validated_json(CompletionResponse, content, f"{connection.url} did not return a completion")
     choice = response.choices[0]
-    return SampledCompletion(choice.text, tuple(choice.token_ids or ()), choice.finish_reason)
+    return SampledCompletion(choice.text, tuple(choice.token_ids), choice.finish_reason)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mtpc.lab.text.heldout import is_heldout
+
 MAX_DOCUMENTS = 512  # latest answers that are kept
 DOCUMENT_TOKENS = range(48, 320)  # length of an answer that is kept
 LEADING_QUESTIONS = (
@@ -43,9 +45,17 @@ class Documents:
             self._texts.append(text.strip())
 
     def question(self, generator: np.random.Generator) -> str | None:
-        """Return a user turn about a random text, or None if there is no text yet."""
+        """Return a user turn about a random text, or None if there is no text yet.
+
+        It is never one that is held out: drafters are trained on its text.
+        """
         if not self._texts:
             return None
+        while is_heldout(question := self._draw(generator)):
+            pass
+        return question
+
+    def _draw(self, generator: np.random.Generator) -> str:
         text = self._texts[int(generator.integers(len(self._texts)))]
         number = int(generator.integers(len(LEADING_QUESTIONS) + len(TRAILING_QUESTIONS)))
         if number < len(LEADING_QUESTIONS):

@@ -51,7 +51,7 @@ class Distillation:
         discarded: Number of discarded conversations of this run, by reason.
 
     Raises:
-        MTPCError: The file of an earlier run cannot be read.
+        MTPCError: The file of an earlier run cannot be read, or is of a target with another tokenizer.
     """
 
     def __init__(
@@ -69,10 +69,20 @@ class Distillation:
         truncate_partial_line(folder)
         if (folder / FILE).is_file():
             for conversation in read_conversations(folder):
+                if not self._next:
+                    self._check_prompt(conversation)
                 self._count(conversation)
                 self._questions.add(conversation.user)
                 self._answers.add(conversation.answer)
                 self._next = max(self._next, conversation.index + 1)
+
+    def _check_prompt(self, conversation: Conversation) -> None:
+        """Check that an earlier run had the same tokenizer and chat template."""
+        if conversation.tokens[: conversation.start] != tuple(self.template.question(conversation.user)):
+            raise MTPCError(
+                f"{self.folder} holds conversations of a target with another tokenizer or chat template; "
+                "choose another folder."
+            )
 
     def _count(self, conversation: Conversation) -> None:
         self.tokens[conversation.kind] += len(conversation.answer_tokens)
@@ -157,14 +167,13 @@ class Distillation:
         answer = await generate(prompt, self.plan.answer, seed)
         if answer.finish not in ("stop", "length"):
             raise ConversationRejected("answer broken off")
-        ids = answer.ids or (*self.template.encode(answer.text), *(self.template.end,) * (answer.finish == "stop"))
-        if len(ids) < MIN_ANSWER_TOKENS:
+        if len(answer.ids) < MIN_ANSWER_TOKENS:
             raise ConversationRejected("answer too short")
-        if is_repetitive(ids):
+        if is_repetitive(answer.ids):
             raise ConversationRejected("answer repeats itself")
         if not self._answers.add(answer.text):
             raise ConversationRejected("answer seen before")
-        return Conversation(index, kind, user, answer.text, (*prompt, *ids), len(prompt), answer.finish)
+        return Conversation(index, kind, user, answer.text, (*prompt, *answer.ids), len(prompt), answer.finish)
 
     async def _generate_question(
         self, generator: np.random.Generator, seed: int, generate: Generate

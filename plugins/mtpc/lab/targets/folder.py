@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +55,17 @@ def stated_sizes(folder: Path) -> Target | None:
     if sizes.hidden_size is None or sizes.vocab_size is None:
         return None
     return Target(sizes.hidden_size, sizes.vocab_size)
+
+
+def weights_digest(folder: Path) -> str:
+    """Return the SHA-256 of a model's configuration and weights.
+
+    Args:
+        folder: Folder of a target or of a drafter, with a config.json.
+    """
+    digest = hashlib.sha256()
+    for file in [*sorted(folder.glob("*.safetensors")), *sorted(folder.glob("*.bin"))]:
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    digest.update((folder / "config.json").read_bytes())
+    return digest.hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.errors import MTPCError, first_line
 from mtpc.files.target import Target
-from mtpc.lab.targets.folder import check_folder
+from mtpc.lab.targets.folder import check_folder, weights_digest
 from mtpc.methods.drafter import Drafter, load_drafter
 
 
@@ -69,14 +69,14 @@ class FrozenTarget:
         config = self.model.config
         return Target(config.hidden_size, config.vocab_size, config.num_hidden_layers)
 
+    @property
+    def max_positions(self) -> int:
+        """Tokens of the longest text that the target reads."""
+        return getattr(self.model.config, "max_position_embeddings", None) or sys.maxsize
+
     def digest(self) -> str:
         """Return the SHA-256 of the folder's configuration and weights."""
-        digest = hashlib.sha256()
-        for file in sorted(self.folder.glob("*.safetensors")):
-            with file.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
-        digest.update((self.folder / "config.json").read_bytes())
-        return digest.hexdigest()
+        return weights_digest(self.folder)
 
     @property
     def end_tokens(self) -> frozenset[int]:
@@ -108,15 +108,41 @@ class FrozenTarget:
         Returns:
             The hidden states after the final norm, [B, T, d], and the states that enter a layer, by its number.
         """
-        cached = {"past_key_values": cache, "use_cache": cache is not None, "output_hidden_states": bool(below)}
-        output = self.model.model(input_ids=tokens.to(self.device), **cached)
-        return output.last_hidden_state, {number: output.hidden_states[number] for number in below}
+        return _states(self._run(self.model.model, tokens, below, cache), below)
 
     @torch.inference_mode()
     def features(self, tokens: Tensor, below: Collection[int] = (), cache: Any = None) -> Features:
-        """Return the features of one forward pass, see `states`."""
-        hidden, between = self.states(tokens, below, cache)
-        return Features(hidden, self.model.lm_head(hidden).float(), between)
+        """Return the features of one forward pass, see `states`.
+
+        The logits are those of the whole model, which may scale or cap what its output head computes.
+        """
+        inner: list[Any] = []
+        hook = self.model.model.register_forward_hook(lambda module, given, output: inner.append(output))
+        try:
+            logits = self._run(self.model, tokens, below, cache).logits
+        finally:
+            hook.remove()
+        hidden, between = _states(inner[0], below)
+        return Features(hidden, logits.float(), between)
+
+    def check_head(self) -> None:
+        """Check that the target's logits are what its output head computes of the hidden states.
+
+        Raises:
+            MTPCError: The model scales or caps them.
+        """
+        features = self.features(torch.zeros(1, 2, dtype=torch.int64))
+        computed = self.model.get_output_embeddings()(features.hidden).float()
+        if not torch.allclose(computed, features.logits, rtol=1e-2, atol=1e-3):
+            raise MTPCError(
+                f"{type(self.model).__name__} scales or caps the logits of its output head, which the KL divergence of "
+                "this training leaves out: choose another --loss, and for Gumiho independent heads."
+            )
+
+    def _run(self, model: Any, tokens: Tensor, below: Collection[int], cache: Any) -> Any:
+        """Return the output of the model, or of the part below its output head."""
+        cached = {"past_key_values": cache, "use_cache": cache is not None, "output_hidden_states": bool(below)}
+        return model(input_ids=tokens.to(self.device), **cached)
 
     def load_drafter(self, folder: Path) -> Drafter:
         """Return a drafter of this target from its checkpoint, in float32 on the target's device.
@@ -138,6 +164,10 @@ class FrozenTarget:
         if isinstance(drafter.autoregressive, AdaptedLayers):
             drafter.autoregressive.bind(self.model)
         return drafter
+
+
+def _states(output: Any, below: Collection[int]) -> tuple[Tensor, dict[int, Tensor]]:
+    return output.last_hidden_state, {number: output.hidden_states[number] for number in below}
 
 
 def state_below(drafter: Drafter) -> int | None:

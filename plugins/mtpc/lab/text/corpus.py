@@ -189,7 +189,8 @@ class Corpus:
             ends = [entry.offset + entry.length for entry in self.documents if entry.split == split]
             if size == 0 or size % 2 or size < 2 * max(ends, default=0):
                 raise MTPCError(
-                    f"{file} is not the {split} text of documents.json; rebuild with `mtpc corpus {folder}`."
+                    f"{file} is not the {split} text of documents.json; delete the folder and rebuild it with "
+                    "`mtpc corpus`."
                 )
 
     def tokens(self, split: str) -> np.ndarray:

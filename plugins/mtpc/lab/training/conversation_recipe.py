@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from types import MappingProxyType
@@ -77,6 +78,9 @@ class ConversationRecipe(DrafterRecipe):
         start: Drafter | None = None,
     ) -> None:
         self.target, self.settings, self.start, self.states = target, settings, start, states
+        settings = dataclasses.replace(settings, context=min(settings.context, target.max_positions))
+        if settings.loss == "kl":
+            target.check_head()
         drafts = settings.drafts
         limit = settings.context - drafts - 1  # the last start lies before this position
         self.conversations = [each for each in conversations if each.start <= min(limit, len(each.tokens) - drafts - 1)]

@@ -71,7 +71,8 @@ Balance = Annotated[
     typer.Option(
         min=0,
         max=1000,
-        help="Weight a loss that keeps all components of a circuit in use (equation 10 of arXiv 2410.17765).",
+        help="Weight a loss that keeps all components of a circuit in use (equation 10 of arXiv 2410.17765). Each "
+        "process computes it of the texts that it reads at once.",
     ),
 ]
 LossDecay = Annotated[
@@ -138,7 +139,10 @@ class ConversationSettings(ABC):
     context: Annotated[
         int,
         typer.Option(
-            min=3, max=MOST_TOKENS, help="Limit each conversation to this many tokens. Longer ones are truncated."
+            min=3,
+            max=MOST_TOKENS,
+            help="Limit each conversation to this many tokens, and to the positions of the target. Longer ones are "
+            "truncated.",
         ),
     ] = 1024
     starts: Annotated[
@@ -155,7 +159,8 @@ class ConversationSettings(ABC):
         typer.Option(
             min=1,
             max=MOST_REQUESTS,
-            help="Compute this many conversations at once. More need more memory; the result is the same.",
+            help="Compute this many conversations at once. More need more memory; the result is the same, except with "
+            "--balance.",
         ),
     ] = 1
     seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Set the seed of the order of the conversations.")] = 0

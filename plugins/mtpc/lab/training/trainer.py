@@ -191,7 +191,12 @@ class Trainer(Generic[Model]):
                 )
             learner.losses.append(total.tolist())
             self.processes.add_gradients(learner.model.parameters())
-            nn.utils.clip_grad_norm_(learner.model.parameters(), MAX_GRADIENT_NORM)
+            norm = nn.utils.clip_grad_norm_(learner.model.parameters(), MAX_GRADIENT_NORM)
+            if not torch.isfinite(norm):
+                raise MTPCError(
+                    f"the gradient of {learner.name} became {norm.item()} at update {self.update + 1}; "
+                    "try a smaller --learning-rate."
+                )
             for optimizer in learner.optimizers:
                 for group in optimizer.param_groups:
                     group["lr"] = rate

@@ -105,8 +105,8 @@ def test_a_damaged_corpus(damage: str, whole: Path, tmp_path: Path) -> None:
 
 def test_a_corpus_that_is_too_short_or_of_another_target(whole: Path, tmp_path: Path) -> None:
     short = ("--target", whole / "target", "--corpus", whole / "corpus", "--out", tmp_path / "out")
-    make_corpus(tmp_path / "short", VOCAB, length=100)
-    assert "more than 520 tokens" in refused("train", "mtpc", *short[:2], "--corpus", tmp_path / "short", *short[4:])
+    make_corpus(tmp_path / "short", VOCAB, length=30)
+    assert "more than 128 tokens" in refused("train", "mtpc", *short[:2], "--corpus", tmp_path / "short", *short[4:])
     make_corpus(tmp_path / "other", 60_000, length=2000)
     assert f"below {VOCAB}" in refused("train", "mtpc", *short[:2], "--corpus", tmp_path / "other", *short[4:])
     assert "a context has 1024" in refused("target", "bytes", "--corpus", whole / "corpus", "--out", tmp_path / "o")

@@ -15,6 +15,7 @@ from mtpc.lab.distill.run import Distillation
 from mtpc.lab.distill.settings import MAX_PROMPT_TOKENS, DistillationPlan
 from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.lab.text.conversations import read_conversations
+from mtpc.lab.text.heldout import is_heldout
 from tests.mtpc.lab.chat_folder import make_chat_folder
 from tests.mtpc.lab.distill.chatter import chatter
 from tests.mtpc.lab.servers.fake_server import serving
@@ -114,3 +115,4 @@ def test_a_text_is_asked_about_whole() -> None:
     texts = {text for question in asked if question for text in question.split("\n\n") if text.startswith("text ")}
     assert 400 < len(texts) <= MAX_DOCUMENTS
     assert "text 4." not in texts
+    assert not any(map(is_heldout, filter(None, asked)))  # drafters are trained on the text

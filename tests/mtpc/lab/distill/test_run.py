@@ -17,7 +17,7 @@ from mtpc.lab.distill.settings import DistillationPlan, SamplingOptions
 from mtpc.lab.distill.topics import SHARES
 from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.lab.text.conversations import FILE, Conversation, read_conversations
-from tests.mtpc.lab.chat_folder import ASKING, END, OPENING, make_chat_folder, text_of
+from tests.mtpc.lab.chat_folder import ASKING, END, OPENING, TEMPLATE, make_chat_folder, text_of
 from tests.mtpc.lab.distill.chatter import chatter
 from tests.mtpc.lab.servers.fake_server import serving
 
@@ -117,11 +117,11 @@ def test_the_time_may_be_up_before_there_is_enough(target: Path, tmp_path: Path)
     assert 0 < work.tokens.total() < 10**6
 
 
-def test_an_engine_without_token_ids_gets_its_text_encoded(target: Path, tmp_path: Path) -> None:
-    distill(target, tmp_path / "out", DistillationPlan(tokens=300), lambda body: chatter(body, ids=False))
-    for each in read_conversations(tmp_path / "out"):
-        assert text_of(list(each.answer_tokens)) == each.answer
-        assert each.answer_tokens[-1] == END
+def test_conversations_of_another_tokenizer_or_template_are_not_continued(target: Path, tmp_path: Path) -> None:
+    distill(target, tmp_path / "out", DistillationPlan(tokens=300))
+    make_chat_folder(target, "Hello. " + TEMPLATE)
+    with pytest.raises(MTPCError, match="conversations of a target with another tokenizer or chat template"):
+        distill(target, tmp_path / "out", DistillationPlan(tokens=600))
 
 
 def test_what_was_written_stays_when_the_server_breaks_off(

@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, Gemma2Config, GraniteConfig, LlamaConfig
 
 from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.methods.drafter import save_drafter
-from tests.support.tiny_models import make_fastmtp, make_target
+from tests.support.tiny_models import SHAPE, make_fastmtp, make_target
 
 
 @pytest.fixture
@@ -28,6 +30,40 @@ def refused(folder: Path) -> str:
     assert "\n" not in message
     assert message.endswith(".")
     return message
+
+
+@pytest.mark.parametrize("kind", ["plain", "scaled", "capped"])
+def test_logits_that_the_model_changes_after_its_output_head(tmp_path: Path, kind: str) -> None:
+    """Granite scales them and Gemma 2 caps them."""
+    torch.manual_seed(0)
+    configs = {
+        "plain": LlamaConfig(**SHAPE),
+        "scaled": GraniteConfig(**SHAPE, logits_scaling=8.0),
+        "capped": Gemma2Config(**SHAPE, head_dim=4, query_pre_attn_scalar=4, final_logit_softcapping=0.01),
+    }
+    AutoModelForCausalLM.from_config(configs[kind]).save_pretrained(tmp_path)
+    target, tokens = FrozenTarget(tmp_path), torch.tensor([[3, 1, 4, 1, 5]])
+    features = target.features(tokens, below=[1])
+    whole = target.model(input_ids=tokens, output_hidden_states=True)
+    assert torch.equal(features.logits, whole.logits)
+    assert torch.equal(features.hidden, whole.hidden_states[-1])
+    assert torch.equal(features.below[1], whole.hidden_states[1])
+    assert torch.equal(target.hidden(tokens), features.hidden)
+    if kind == "plain":
+        target.check_head()
+        return
+    with pytest.raises(MTPCError, match="scales or caps the logits"):
+        target.check_head()
+
+
+def test_the_digest_is_of_all_weights(folder: Path) -> None:
+    before = FrozenTarget(folder).digest()
+    state = {name: tensor + 1 for name, tensor in load_file(folder / "model.safetensors").items()}
+    (folder / "model.safetensors").unlink()
+    torch.save(state, folder / "pytorch_model.bin")
+    first = FrozenTarget(folder).digest()
+    torch.save({name: tensor + 1 for name, tensor in state.items()}, folder / "pytorch_model.bin")
+    assert len({before, first, FrozenTarget(folder).digest()}) == 3
 
 
 def test_a_drafter(tmp_path: Path) -> None:

@@ -200,6 +200,20 @@ def test_a_loss_that_is_not_finite_ends_the_training(
     assert not (tmp_path / "state").exists()
 
 
+def test_a_gradient_that_is_not_finite_ends_the_training(
+    target: FrozenTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its loss is finite: the derivative of a root at 0 is not."""
+    recipe = RECIPES["fastmtp"](target, tmp_path)
+    losses = recipe.losses
+    monkeypatch.setattr(recipe, "losses", lambda drafter, part: (losses(drafter, part) * 0.0).sqrt())
+    trainer = Trainer(recipe)
+    before = copy.deepcopy(weights_of(trainer))
+    with pytest.raises(MTPCError, match=r"^the gradient of .* at update 1; try a smaller --learning-rate\.$"):
+        trainer.run()
+    assert all(torch.equal(weight, before[name]) for name, weight in weights_of(trainer).items())
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_target_is_left_alone(target: FrozenTarget, tmp_path: Path, method: str) -> None:
     before = [weight.clone() for weight in target.model.parameters()]

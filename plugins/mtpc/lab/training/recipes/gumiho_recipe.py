@@ -63,6 +63,8 @@ class GumihoRecipe(ConversationRecipe):
         with torch.device("meta"):
             check_training_memory((Drafter(Gumiho(), config) for config in configs.values()), "these drafters")
         super().__init__(target, conversations, settings, states, start)
+        if any(config.parallel is not None and config.parallel.rank > 1 for config in configs.values()):
+            target.check_head()  # the loss of joint heads is always a KL divergence
 
     def models(self) -> dict[str, Drafter]:
         """Return drafters with layers from the target or the drafter to start from, and random heads."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.corpus import Corpus
 from mtpc.lab.training.load_balance import balance_loss
@@ -34,16 +36,26 @@ class CircuitRecipe(DrafterRecipe):
         settings: Settings of the training.
 
     Raises:
-        MTPCError: The corpus is too small or belongs to another target.
+        MTPCError: The corpus is too small or belongs to another target, the target reads too few tokens, or the leaves
+            are the target's output head, which takes conversations.
     """
 
     def __init__(
         self, target: FrozenTarget, corpus: Corpus, configs: dict[str, MTPCConfig], settings: CircuitSettings
     ) -> None:
-        self.target, self.corpus, self.configs, self.settings = target, corpus, configs, settings
+        self.target, self.corpus, self.configs = target, corpus, configs
         self.below = {config.lora.state_below for config in configs.values() if config.lora is not None}
         self.window = max(config.window for config in configs.values())
-        self.tokens = corpus.training_tokens(settings.batch.context + self.window, target.facts.vocab_size)
+        if any(config.leaves == "target" for config in configs.values()):
+            raise MTPCError("--leaves target trains on conversations only: add --data.")
+        context = min(settings.batch.context, target.max_positions - self.window)
+        if context < 1:
+            most = target.max_positions
+            raise MTPCError(f"{target.folder} reads {most} tokens, too few for windows of {self.window}.")
+        positions = min(settings.batch.positions, context)
+        batch = dataclasses.replace(settings.batch, context=context, positions=positions)
+        self.settings = dataclasses.replace(settings, batch=batch)
+        self.tokens = corpus.training_tokens(batch.context + self.window, target.facts.vocab_size)
 
     @property
     def schedule(self) -> Schedule:

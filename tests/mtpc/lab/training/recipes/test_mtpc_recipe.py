@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from mtpc.autoregressive.lora import lora_of
+from mtpc.errors import MTPCError
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.training.recipes.byte_target import sample_batch
 from mtpc.lab.training.recipes.mtpc_batches import training_windows
@@ -21,12 +23,27 @@ from mtpc.lab.training.trainer import Trainer
 from mtpc.methods.drafter import load_drafter, save_drafter
 from tests.mtpc.lab.corpus_folder import make_corpus
 from tests.mtpc.lab.training.tiny_recipes import CIRCUITS, MTPC, circuit, of_mtpc, tiny_target
-from tests.support.tiny_models import VOCAB
+from tests.support.tiny_models import VOCAB, make_target
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> FrozenTarget:
     return tiny_target(tmp_path_factory.mktemp("target"))
+
+
+def test_windows_end_with_the_positions_of_the_target(tmp_path: Path) -> None:
+    make_target("llama", max_position_embeddings=40).save_pretrained(tmp_path / "target")
+    target, corpus = FrozenTarget(tmp_path / "target"), make_corpus(tmp_path / "corpus", VOCAB)
+    recipe = CircuitRecipe(target, corpus, CIRCUITS, CircuitSettings())
+    assert recipe.settings.batch == BatchShape(context=40 - 4, positions=40 - 4)
+    with pytest.raises(MTPCError, match="reads 40 tokens, too few for windows of 40"):
+        CircuitRecipe(target, corpus, {"ff": circuit("ff", 40)}, CircuitSettings())
+
+
+def test_leaves_through_the_output_head_need_conversations(target: FrozenTarget, tmp_path: Path) -> None:
+    head: dict[str, Any] = {"leaves": "target", "token_input": True, "trunk_size": 8}
+    with pytest.raises(MTPCError, match="--leaves target trains on conversations only: add --data"):
+        CircuitRecipe(target, make_corpus(tmp_path, VOCAB), {"hmm": circuit("hmm", 4, **head)}, MTPC)
 
 
 @pytest.mark.parametrize("loss", ["nll", "kl"])
