@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import typer
 from pydantic import BaseModel
@@ -75,7 +75,7 @@ def kind(schema: Mapping[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(kind(each) for each in schema["anyOf"])
     if "$ref" in schema:
-        return f"`{schema['$ref'].rpartition('/')[2]}`"
+        return "object"
     if "enum" in schema or "const" in schema:
         return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
     name = schema.get("type", "any")
@@ -95,12 +95,23 @@ def fields(model: type[BaseModel]) -> str:
     rows = []
     for name, field in model.model_fields.items():
         key = field.alias or name
-        default = "required" if field.is_required() else f"`{json.dumps(field.default)}`"
+        default = "required" if field.is_required() else f"`{json.dumps(field.get_default(call_default_factory=True))}`"
         meaning = meant.get(name, "")
         for module, guide in GUIDES.items():
             meaning = meaning.replace(module, guide)
         rows.append((f"`{key}`", kind(properties[key]), default, meaning))
     return table(("key", "type", "default", "meaning"), rows)
+
+
+def objects(model: type[BaseModel]) -> str:
+    """Tables of the keys whose values are objects with keys of their own."""
+    found = {
+        field.alias or name: kind
+        for name, field in model.model_fields.items()
+        for kind in (field.annotation, *get_args(field.annotation))
+        if isinstance(kind, type) and issubclass(kind, BaseModel)
+    }
+    return "".join(f"\n### Keys of `{name}`\n\n{fields(kind)}" for name, kind in found.items())
 
 
 def settings(engine: str, place: str, model: type[BaseModel]) -> str:
@@ -130,7 +141,7 @@ def checkpoint() -> str:
     ]
     parts += (
         f'## Section "{method.name}"\n\nArchitecture `{method.architecture}`, in SGLang algorithm '
-        f"`{method.algorithm}`.\n\n{fields(method.config)}"
+        f"`{method.algorithm}`.\n\n{fields(method.config)}{objects(method.config)}"
         for method in draft_methods()
     )
     parts.append(f"## `copying.json`\n\n{fields(CopyingFile)}")
