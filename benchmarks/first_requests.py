@@ -36,7 +36,7 @@ from mtpc.lab.servers.engine_registry import find_engine, must_be_installed
 from mtpc.lab.servers.load import CompletionParams
 from mtpc.lab.servers.server import Server, side_by_side
 from mtpc.lab.table import Table
-from mtpc.lab.text.prompts import Prompt, read_prompts
+from mtpc.lab.text.prompts import Prompt, prompt_length, read_prompts
 
 TURN = 8  # prompts per concurrent request before the next server's turn
 
@@ -67,7 +67,7 @@ class Benchmark:
         prompts = [prompt for file in given.prompts for prompt, _ in read_prompts(file, given.target)]
         count = min(given.questions, len(prompts))
         self.prompts: list[Prompt] = [prompts[number * len(prompts) // count] for number in range(count)]
-        longest = max(map(len, self.prompts))
+        longest = max(map(prompt_length, self.prompts))
         given.batch_size = max(given.concurrency)
         self.contestants = list(contestants(given, engine, longest))
         self.points: list[Point] = []

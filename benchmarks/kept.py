@@ -11,6 +11,7 @@ from typing import Any
 
 from mtpc.errors import MTPCError
 from mtpc.files.json_file import read_json
+from mtpc.lab.targets.folder import weights_digest
 
 
 class Kept:
@@ -50,10 +51,7 @@ def digest(folder: Path) -> str:
     """
     if not (folder / "config.json").is_file():
         raise MTPCError(f"{folder} must be the folder of a checkpoint, but it has no config.json.")
-    found = hashlib.sha256()
-    for file in sorted((folder / "config.json", *folder.glob("*.safetensors"))):
-        found.update(file.read_bytes())
-    return found.hexdigest()
+    return weights_digest(folder)
 
 
 def digest_of(value: Any) -> str:

@@ -163,11 +163,15 @@ def ask(given: argparse.Namespace, tasks: Sequence[Task]) -> dict[str, list[Meas
     found: dict[str, list[Measurement]] = {}
 
     def output(server: Server, prompt: Prompt, **parameters: str) -> Measurement:
-        """Measure one request after a warm-up; by then an engine has stored the output of the request before."""
+        """Measure one request after a warm-up; by then an engine has stored the output of the request before.
+
+        An engine's n-gram drafter has its history cleared in between: else it would draft from the warm-up's output.
+        """
         fields = ((PARAMETERS[engine.name], parameters),) if parameters else ()
         sampling = PredictedParams(given.max_tokens, 0.0, ignore_eos=False, fields=fields)
         short = CompletionParams(WARM_UP, 0.0)
         engine.load(server.url, server.model(), [prompt], short, 1)
+        server.clear_history()
         return measure(engine, server, server.model(), [prompt], sampling, 1)
 
     def turn(server: Server, name: str, task: Task, prediction: str, tenant: str) -> None:

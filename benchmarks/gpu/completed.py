@@ -17,12 +17,14 @@ class Completed(NamedTuple):
     """Result of requests at a fixed concurrency.
 
     Attributes:
+        requests: Number of requests.
         tokens: Generated tokens.
-        steps: Target forward passes, summed over the requests.
+        steps: Target forward passes that generated them, summed over the requests.
         seconds: Wall time.
         drafting: Seconds inside drafting calls; 0 if they are not timed.
     """
 
+    requests: int
     tokens: int
     steps: int
     seconds: float
@@ -30,8 +32,13 @@ class Completed(NamedTuple):
 
     @property
     def acceptance_length(self) -> float:
-        """Mean tokens of a request per target forward pass, bonus token included."""
-        return self.tokens / self.steps
+        """Mean tokens of a request per target forward pass, bonus token included; NaN without a decoding step.
+
+        The first token of a request is left out, because it comes from the prompt, as in
+        `mtpc.lab.bench.results.tokens_per_step`.
+        """
+        steps = self.steps - self.requests
+        return (self.tokens - self.requests) / steps if steps else float("nan")
 
     def step_ms(self, concurrency: int) -> float:
         """Return the milliseconds of a decoding step, drafting included, where all outputs have the same length.

@@ -63,4 +63,4 @@ class SGLang:
         # The forward pass of the prompt samples the first token.
         steps = sum(1 + answer.get("spec_verify_ct", answer["completion_tokens"] - 1) for answer in answers)
         drafting = seconds_of_drafting(self.times, lambda: run(completed(prompts[:1], [FEW]))) - before
-        return Completed(generated, steps, seconds, drafting)
+        return Completed(len(prompts), generated, steps, seconds, drafting)

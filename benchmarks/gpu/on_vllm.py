@@ -85,4 +85,4 @@ class VLLM:
         done = completed(prompts, lengths)
         generated, steps = (sum(one[key] for one in done["completions"]) for key in ("tokens", "steps"))
         drafting = seconds_of_drafting(self.times, lambda: completed(prompts[:1], [FEW])) - before
-        return Completed(generated, steps, done["seconds"], drafting)
+        return Completed(len(prompts), generated, steps, done["seconds"], drafting)

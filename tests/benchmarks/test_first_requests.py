@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from benchmarks import first_requests
 from mtpc.lab.servers.engine import Engine, ServerSettings
@@ -44,3 +45,14 @@ def test_every_start_begins_with_another_concurrency(tmp_path: Path, monkeypatch
     page = (tmp_path / "out" / "results.md").read_text()
     assert "| drafter | concurrency 1 | concurrency 4 |" in page
     assert "[1.00 1.00]" in page
+
+
+def test_a_server_has_room_for_the_tokens_of_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text has as many tokens as bytes, and one more, where its characters are not known as a whole."""
+    lengths: list[int] = []
+    monkeypatch.setattr(first_requests, "contestants", lambda given, engine, longest: lengths.append(longest) or [])
+    file = tmp_path / "texts.jsonl"
+    file.write_text(json.dumps({"text": "ü" * 50}) + "\n")
+    given = first_requests.read_arguments(["--target", str(tmp_path), "--prompts", str(file)])
+    first_requests.Benchmark(given, Engine("fake", "Fake", lambda *_: []), Console())
+    assert lengths == [101]

@@ -47,6 +47,7 @@ def test_edits_rename_every_occurrence(tmp_path: Path) -> None:
 def fake_servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[dict[str, Any]]]]:
     """Two servers in the place of an engine's; yields the bodies of the requests to each, by name."""
     asked: dict[str, list[dict[str, Any]]] = {}
+    cleared: list[tuple[str, int]] = []
 
     @contextmanager
     def side_by_side(
@@ -54,7 +55,14 @@ def fake_servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[dic
     ) -> Iterator[dict[str, Server]]:
         with serving(False, wait=at_once) as (plain, without), serving(wait=at_once) as (drafting, drafted):
             asked.update(zip(settings, (without.bodies, drafted.bodies), strict=True))
-            yield dict(zip(settings, (Server(plain, []), Server(drafting, [])), strict=True))
+            states = {plain: without, drafting: drafted}
+            made = [
+                Server(url, [], clear_history=lambda url: cleared.append((url, len(states[url].bodies))))
+                for url in states
+            ]
+            yield dict(zip(settings, made, strict=True))
+        for url, state in states.items():  # after each warm-up, before the request that is measured
+            assert [count for each, count in cleared if each == url] == [*range(1, len(state.bodies), 2)]
 
     with monkeypatch.context() as patch:
         patch.setattr(

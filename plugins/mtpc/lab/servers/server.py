@@ -31,6 +31,7 @@ PORTS = range(20_000, 32_768)
 START_SECONDS = 900.0
 STOP_SECONDS = 20.0
 MAX_STARTING = 3  # servers that start at the same time
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy, as `connection.Connection`
 _ERROR = re.compile(r"(?:^|\s)((?:[\w.]*Error|Exception|error): .*)")
 
 
@@ -54,7 +55,7 @@ def free_port() -> int:
 
 
 def fetch(url: str, timeout: float = 10.0) -> str:
-    """Fetch the text at a URL.
+    """Fetch the text at a URL, without the proxy of the environment (``http_proxy``).
 
     Args:
         url: The address.
@@ -67,7 +68,7 @@ def fetch(url: str, timeout: float = 10.0) -> str:
         MTPCError: Nothing answers, or the status is an error.
     """
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as reply:  # noqa: S310 (http of the user's own server)
+        with _OPENER.open(url, timeout=timeout) as reply:
             return str(reply.read().decode("utf-8"))
     except urllib.error.HTTPError as error:
         raise MTPCError(f"{url} does not answer: {first_line(error)}.") from None
@@ -212,13 +213,14 @@ class Launch:
 def exit_on_signals() -> Iterator[None]:
     """Exit through every ``finally`` when a signal ends this process, so that its servers are stopped.
 
-    SIGTERM, SIGINT and SIGHUP raise `SystemExit` inside of the context.  Later signals are ignored: they would
-    interrupt the cleanup.
+    SIGTERM, SIGINT and SIGHUP raise `SystemExit` inside of the context, except those that this process ignores already,
+    as under ``nohup``.  Later signals are ignored: they would interrupt the cleanup.
 
     Yields:
         None.
     """
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    possible = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    numbers = [number for number in possible if signal.getsignal(number) is not signal.SIG_IGN]
 
     def end(number: int, frame: FrameType | None) -> None:
         for each in numbers:

@@ -2,6 +2,7 @@
 
 Standard input is a pipe that the parent process holds open and writes nothing to.  It closes when the parent exits,
 also when it is killed.  The watchdog, which leads a process group of its own, then ends the server and its children.
+They get SIGTERM.  After `GRACE_SECONDS` what is left of them gets SIGKILL, also where the server itself ended before.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import time
 GRACE_SECONDS = 20.0  # from SIGTERM to SIGKILL
 
 
-def end_with_parent() -> None:
-    """Wait for the end of standard input, then end the process group."""
+def end_with_parent(parent_ended: threading.Event) -> None:
+    """Wait for the end of standard input, then end the process group, this process included."""
     sys.stdin.buffer.read()
+    parent_ended.set()
     os.killpg(0, signal.SIGTERM)
     time.sleep(GRACE_SECONDS)
     os.killpg(0, signal.SIGKILL)
@@ -27,9 +29,13 @@ def end_with_parent() -> None:
 def main() -> None:
     """Run the command, and exit with its code."""
     signal.signal(signal.SIGTERM, lambda *_: None)  # outlive the server; unlike SIG_IGN a handler is not inherited
+    parent_ended = threading.Event()
     server = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    ending = threading.Thread(target=end_with_parent, args=(parent_ended,), daemon=True)
+    ending.start()
     code = server.wait()
+    if parent_ended.is_set():
+        ending.join()  # children of the server have until then
     os._exit(code if code >= 0 else 128 - code)  # without waiting for the thread's read
 
 

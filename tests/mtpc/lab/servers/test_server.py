@@ -14,7 +14,8 @@ from mtpc.errors import MTPCError
 from mtpc.lab.servers import server as server_module
 from mtpc.lab.servers.draft_counters import NO_DRAFTS
 from mtpc.lab.servers.engine import NGRAM, Engine, ServerSettings
-from mtpc.lab.servers.server import Launch, Server, base_url, free_port, last_error, side_by_side
+from mtpc.lab.servers.server import Launch, Server, base_url, exit_on_signals, free_port, last_error, side_by_side
+from tests.mtpc.lab.servers.fake_server import serving
 
 SETTINGS = ServerSettings(Path("target"), max_batch=4, max_length=512)
 FAKE = Path(__file__).parent / "fake_server.py"
@@ -64,6 +65,18 @@ def test_a_benchmark_that_is_told_to_end_takes_its_servers_with_it(tmp_path: Pat
         with pytest.raises(MTPCError, match="does not answer"):
             server.metrics()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    """Under ``nohup`` a closed terminal does not end the process."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with exit_on_signals():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_children_of_a_server_go_with_it(tmp_path: Path) -> None:
@@ -150,6 +163,15 @@ def test_no_port_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_no_server_does_not_answer(url: str) -> None:
     with pytest.raises(MTPCError, match="does not answer"):
         Server(url, []).model()
+
+
+def test_a_server_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("urllib.request._opener", None)  # it keeps the proxies of its first request
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with serving() as (url, _):
+        assert Server(url, []).model() == "some-model"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,42 @@ def test_servers_are_gone_after_any_signal(number: signal.Signals, times: int, t
     finally:
         starter.kill()
         starter.stdout.close()
+
+
+WATCHDOG = "from mtpc.lab.servers import watchdog; watchdog.GRACE_SECONDS = 2.0; watchdog.main()"
+# A server that ends at once, a child that ends half a second after SIGTERM, and one that ignores it.
+SERVER = """
+(trap 'sleep 0.5; touch ended; exit' TERM; touch ready; while true; do sleep 0.1; done) &
+(trap '' TERM; echo $BASHPID > pid; while true; do sleep 0.1; done) &
+until [ -e ready ] && [ -s pid ]; do sleep 0.05; done
+echo answering
+exec sleep 300
+"""
+
+
+def test_a_child_that_outlives_its_server_is_killed_after_its_grace(tmp_path: Path) -> None:
+    path = os.pathsep.join((str(ROOT / "plugins"), os.environ.get("PYTHONPATH", "")))
+    started = subprocess.Popen(
+        [sys.executable, "-c", WATCHDOG, "bash", "-c", SERVER],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert started.stdin is not None and started.stdout is not None
+    with started.stdin, started.stdout:
+        assert started.stdout.readline() == b"answering\n"
+        child = int((tmp_path / "pid").read_text())
+        assert alive(child)
+        started.stdin.close()  # as where the parent was killed
+        try:
+            started.wait(60)
+            deadline = time.monotonic() + 10
+            while alive(child) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert not alive(child)
+            assert (tmp_path / "ended").exists()
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
