@@ -14,6 +14,7 @@ from mtpc.lab.servers.draft_counters import DraftCounters
 from mtpc.lab.table import Table
 
 MAX_ROWS = 20
+TO_DRAFT = "Start the server with its drafter, and vLLM without --disable-log-stats."
 Verdict = Literal["the same", "not the same", "nothing proved"]
 
 
@@ -21,7 +22,7 @@ class Report(Strict):
     """The content of report.json.
 
     Attributes:
-        verdict: Whether the server has the baseline's output distribution.
+        verdict: Whether the server, with a drafter, has the baseline's output distribution.
         sentence: The same with its reason.
         url: Address of the server.
         baseline_url: Address of the baseline.
@@ -78,10 +79,12 @@ def verdict_of(
         reasons = [f"{len(greedy.wrong)} greedy tokens differ"] if greedy.wrong else []
         reasons += [f"{one.test} ({one.of}) with adjusted p = {one.adjusted:.1g}" for one in wrong[:3]]
         return "not the same", f"The output of the server differs from that of the baseline: {'; '.join(reasons)}."
-    note = "" if drafts.drafts else " The server counted no draft tokens, so no drafter was tested."
+    if not drafts.draft_tokens:
+        reason = "the server counted no draft tokens, so no drafter was tested"
+        return "nothing proved", f"Nothing is proved: {reason}. {TO_DRAFT}"
     tested = [one for one in tests if one.p is not None]
     found = f"{greedy.tokens} greedy tokens are equal, and {len(tested)} tests of sampled output found no difference"
-    return "the same", f"The output of the server matches that of the baseline: {found}.{note}"
+    return "the same", f"The output of the server matches that of the baseline: {found}."
 
 
 def tables(report: Report) -> list[Table]:

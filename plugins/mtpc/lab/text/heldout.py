@@ -8,5 +8,9 @@ HELDOUT_PERCENT = 4
 
 
 def is_heldout(name: str) -> bool:
-    """Return whether the text with this name, or this question, is held out."""
+    """Return whether a text is held out.
+
+    Args:
+        name: Name of the text, or the question itself.
+    """
     return hashlib.sha256(name.encode()).digest()[0] * 100 < HELDOUT_PERCENT * 256

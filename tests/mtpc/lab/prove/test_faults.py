@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -98,7 +99,7 @@ def test_a_baseline_that_does_not_sample_what_it_states_proves_nothing() -> None
 
 
 def test_the_verdict() -> None:
-    """Differences that rounding explains do not count; without drafts the report names no tested drafter."""
+    """Differences that rounding explains do not count; without draft tokens only a difference is a result."""
     near = Difference(prompt=0, sequential=True, position=3, generated=5, expected=7, gap=0.1, rounding=True)
     far = near.model_copy(update={"gap": None, "rounding": False})
     right = SignificanceTest(test="every token", of="1/0/1", samples=100, cells=16, p=0.5)
@@ -110,6 +111,7 @@ def test_the_verdict() -> None:
         for name, (greedy, tests, own, counted) in {
             "right": ((near,), (), right, drafts),
             "undrafted": ((near,), (), right, NO_DRAFTS),
+            "undrafted, greedy": ((far,), (), right, NO_DRAFTS),
             "greedy": ((near, far), (), right, drafts),
             "sampled": ((), (wrong,), right, drafts),
             "baseline": ((far,), (wrong,), wrong, drafts),
@@ -117,20 +119,26 @@ def test_the_verdict() -> None:
     }
     assert {name: verdict for name, (verdict, _) in verdicts.items()} == {
         "right": "the same",
-        "undrafted": "the same",
+        "undrafted": "nothing proved",
+        "undrafted, greedy": "not the same",
         "greedy": "not the same",
         "sampled": "not the same",
         "baseline": "nothing proved",
     }
-    assert "no drafter was tested" in verdicts["undrafted"][1]
+    assert "no drafter was tested. Start the server with its drafter" in verdicts["undrafted"][1]
     assert "1 greedy tokens" in verdicts["greedy"][1] and "every token" in verdicts["sampled"][1]
+
+
+def few_requests(folder: Path) -> list[str]:
+    """Return options for a short run."""
+    prompts = folder / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("some words", "others", "and more")))
+    return ["--prompts", str(prompts), "--samples", "400", "--texts", "20", "--length", "8", "--samplings", "1"]
 
 
 def test_the_command(tmp_path: Path) -> None:
     """Recorded by a server, then compared with the other; SGLang's way of asking."""
-    prompts, record, out = tmp_path / "prompts.jsonl", tmp_path / "recording.json", tmp_path / "out"
-    prompts.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("some words", "others", "and more")))
-    few = ["--prompts", str(prompts), "--samples", "400", "--texts", "20", "--length", "8", "--samplings", "1"]
+    record, out, few = tmp_path / "recording.json", tmp_path / "out", few_requests(tmp_path)
     with serving(TableModel(), sglang=True) as url:
         first = CliRunner().invoke(app, ["prove", url, *few, "--record", str(record)])
         assert first.exit_code == 0, first.stderr
@@ -147,6 +155,17 @@ def test_the_command(tmp_path: Path) -> None:
     with serving(TableModel(), sglang=True) as url:
         other = CliRunner().invoke(app, [*recorded, "--baseline-url", url])
     assert other.exit_code == 2 and "drafts as well: start the baseline without a drafter" in other.stderr
+
+
+@pytest.mark.parametrize("sglang", [False, True])
+def test_a_server_that_was_started_without_its_drafter_proves_nothing(sglang: bool, tmp_path: Path) -> None:
+    options = [*few_requests(tmp_path), "--out", str(tmp_path / "out")]
+    plain = partial(serving, TableModel(drafts=False), sglang=sglang)
+    with plain() as url, plain() as baseline:
+        result = CliRunner().invoke(app, ["prove", url, "--baseline-url", baseline, *options])
+    assert result.exit_code == 1
+    assert "Nothing is proved: the server counted no draft tokens" in result.stdout.replace("\n", " ")
+    assert Report.model_validate_json((tmp_path / "out" / "report.json").read_bytes()).verdict == "nothing proved"
 
 
 @pytest.mark.parametrize(
