@@ -43,7 +43,9 @@ States = Annotated[
 ]
 Resume = Annotated[
     Path | None,
-    typer.Option(callback=file_to_write, help="State file: written during training, and continued if it exists."),
+    typer.Option(
+        callback=file_to_write, help="State file: written during training and at Ctrl-C, and continued if it exists."
+    ),
 ]
 Minutes = Annotated[
     float | None,

@@ -18,7 +18,7 @@ from mtpc.lab.distill.questions import Question
 from mtpc.lab.distill.settings import MAX_PROMPT_TOKENS, DistillationPlan, SamplingOptions
 from mtpc.lab.distill.source import source_code_question
 from mtpc.lab.distill.topics import choose_opening
-from mtpc.lab.servers.connection import Connection
+from mtpc.lab.servers.connection import Connection, run_requests
 from mtpc.lab.text.chat_template import ChatTemplate
 from mtpc.lab.text.conversations import FILE, Conversation, read_conversations, truncate_partial_line
 
@@ -113,7 +113,7 @@ class Distillation:
         Raises:
             MTPCError: More requests in a row failed than are sent concurrently. Written conversations are kept.
         """
-        asyncio.run(self._run(url, model, progress))
+        run_requests(self._run(url, model, progress))
 
     async def _run(self, url: str, model: str, progress: Callable[[int], None]) -> None:
         with (self.folder / FILE).open("a", encoding="utf-8") as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add
@@ -13,7 +12,7 @@ from pydantic import BaseModel
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated_json
 from mtpc.lab.prove.engine_api import SGLANG, VLLM, CompletionRequest, Post, TokenIds, TopLogprobs
-from mtpc.lab.servers.connection import Connection, run_concurrently
+from mtpc.lab.servers.connection import Connection, run_concurrently, run_requests
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.servers.prometheus import parse
 from mtpc.lab.servers.server import Server, base_url, fetch
@@ -122,7 +121,7 @@ class Client:
             return NO_DRAFTS
 
     def _post(self, posts: Sequence[Post], concurrency: int | None = None) -> list[bytes]:
-        return asyncio.run(self._post_all(posts, concurrency or self.concurrency))
+        return run_requests(self._post_all(posts, concurrency or self.concurrency))
 
     async def _post_all(self, posts: Sequence[Post], concurrency: int) -> list[bytes]:
         async with Connection(self.url) as connection:

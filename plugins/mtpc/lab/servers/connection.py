@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
@@ -85,6 +85,27 @@ def _sentences(url: str) -> Iterator[None]:
         raise MTPCError(f"{url} answered a request with status {error.status_code}: {answer}") from None
     except Exception as error:
         raise MTPCError(f"{url} broke off a request: {first_line(error.__cause__ or error)}.") from None
+
+
+def run_requests(requests: Coroutine[Any, Any, Response]) -> Response:
+    """Run a coroutine that sends requests, as `asyncio.run`.
+
+    An exit in one of its tasks, as `exit_on_signals` raises it, ends all without a message.
+
+    Args:
+        requests: The coroutine.
+
+    Returns:
+        Its result.
+    """
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not isinstance(context.get("exception"), SystemExit):
+            loop.default_exception_handler(context)
+
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_exception_handler(handle)
+        return runner.run(requests)
 
 
 async def run_concurrently(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from operator import add
 from typing import Any, NamedTuple
 
 from mtpc.errors import MTPCError
-from mtpc.lab.servers.connection import Connection, run_concurrently
+from mtpc.lab.servers.connection import Connection, run_concurrently, run_requests
 from mtpc.lab.servers.draft_counters import NO_DRAFTS, DraftCounters
 from mtpc.lab.text.prompts import Prompt
 
@@ -191,7 +190,7 @@ def run_load(
     """
     limits = sampling.limits(len(prompts))
     bodies = [sampling.body(model, prompt) | {"max_tokens": most} for prompt, most in zip(prompts, limits, strict=True)]
-    return asyncio.run(_run(url, bodies, concurrency, counts))
+    return run_requests(_run(url, bodies, concurrency, counts))
 
 
 async def _post_run(url: str, body: dict[str, Any]) -> bytes:
@@ -216,6 +215,6 @@ def run_offline(url: str, model: str, prompts: Sequence[Prompt], sampling: Compl
         MTPCError: The process cannot be reached, or the engine fails.
     """
     run = {"prompts": list(prompts), "limits": sampling.limits(len(prompts)), "concurrency": concurrency}
-    reply = json.loads(asyncio.run(_post_run(url, run | sampling.body(model, ""))))
+    reply = json.loads(run_requests(_post_run(url, run | sampling.body(model, ""))))
     completions = zip(prompts, reply["completions"], strict=True)
     return Load(tuple(TimedCompletion(prompt, **fields) for prompt, fields in completions), reply["seconds"])

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from pydantic import ValidationError
 
-from mtpc.errors import MTPCError, first_line
+from mtpc.errors import MTPCError
 from mtpc.files.replacing import replacing
 from mtpc.lab.training.state_schema import StateModel
 
@@ -56,8 +56,8 @@ class StateFile:
         try:
             with warnings.catch_warnings(action="ignore"):  # torch warns about files that it then rejects
                 loaded = torch.load(self.path, weights_only=True, map_location="cpu")
-        except Exception as error:  # a damaged file can raise any exception
-            raise self.error(f"is damaged or is not a training state: {first_line(error)}") from None
+        except Exception:  # a damaged file can raise any exception
+            raise self.error("is damaged or is not a training state") from None
         try:
             whole = StateFileContent.model_validate(loaded)
         except ValidationError:
@@ -69,7 +69,7 @@ class StateFile:
 
     def error(self, reason: str) -> MTPCError:
         """Return the error for a file that cannot be resumed."""
-        return MTPCError(f"{self.path} {reason}; name another file with --resume, or remove this one.")
+        return MTPCError(f"{self.path} {reason}; name another file with --resume.")
 
 
 def first_difference(saved: Any, wanted: Any, name: str = "") -> str | None:

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated
 from mtpc.lab.console import progress_on
+from mtpc.lab.training.interruption import stop_on_signals
 from mtpc.lab.training.optimizers import restore_optimizers
 from mtpc.lab.training.precision import products_for, training_dtype
 from mtpc.lab.training.processes import Processes
@@ -141,25 +143,34 @@ class Trainer(Generic[Model]):
             return self.update
         return max(self.update, self.updates * self.seconds / (60 * self.minutes))
 
-    def run(self, progress: Progress = lambda update, losses: None) -> None:
+    def run(
+        self, progress: Progress = lambda update, losses: None, is_stopped: Callable[[], bool] = lambda: False
+    ) -> bool:
         """Train to the last update or to the time limit.
 
         Args:
             progress: Called after every update, see `Progress`.
+            is_stopped: Whether to stop after the update in progress, asked after every update.
+
+        Returns:
+            Whether the training is complete. Otherwise a process was told to stop, and the state is saved.
 
         Raises:
             MTPCError: A loss is no longer finite.
         """
         started = time.monotonic() - self.seconds
-        while self.position < self.updates:
+        stopped = False
+        while self.position < self.updates and not stopped:
             self._learn(self.recipe.share(self.update, self.processes))
             self.update += 1
             self.seconds = self.processes.largest(time.monotonic() - started)
             figures = {learner.name: learner.loss(learner.losses[-1]) for learner in self.learners}
             is_due = self.position >= self.updates or self.update % self.save_every == 0
             progress(self.update, figures | self._measure() if is_due else figures)
-            if is_due and self.state is not None and self.processes.is_first:
+            stopped = self.processes.largest(is_stopped()) > 0
+            if (is_due or stopped) and self.state is not None and self.processes.is_first:
                 self.state.write(self._to_state())
+        return self.position >= self.updates
 
     def _measure(self) -> dict[str, float]:
         """Measure every model and return the figures by model and name."""
@@ -246,12 +257,14 @@ class Trainer(Generic[Model]):
 def train_on(terminal: Console, trainer: Trainer[Any]) -> None:
     """Train with a progress bar, and print losses and measured figures as lines of JSON.
 
+    Where a state is saved, SIGINT and SIGTERM end the training after the update in progress.
+
     Args:
         terminal: Console for the progress bar and the lines.
         trainer: Training to run.
 
     Raises:
-        MTPCError: A loss is no longer finite.
+        MTPCError: A loss is no longer finite, or the training was stopped.
     """
     every = max(1, trainer.updates // PRINTED_LINES)
     with progress_on(terminal) as progress:
@@ -263,4 +276,11 @@ def train_on(terminal: Console, trainer: Trainer[Any]) -> None:
                 rounded = {name: round(figure, 4) for name, figure in figures.items()}
                 terminal.print(json.dumps({"update": update, **rounded}))
 
-        trainer.run(show)
+        with nullcontext(lambda: False) if trainer.state is None else stop_on_signals() as is_stopped:
+            complete = trainer.run(show, is_stopped)
+    if not complete:
+        assert trainer.state is not None
+        raise MTPCError(
+            f"stopped after {trainer.update} of {trainer.updates} updates: the same command continues from "
+            f"{trainer.state.path}."
+        )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import os
+import signal
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from itertools import count
@@ -15,12 +17,14 @@ import pytest
 import torch
 
 from mtpc.errors import MTPCError
+from mtpc.lab.console import console
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.training import precision
 from mtpc.lab.training.precision import training_dtype
 from mtpc.lab.training.processes import Processes
+from mtpc.lab.training.recipe import TrainingBatch
 from mtpc.lab.training.recipes.mtpc_recipe import CircuitRecipe
-from mtpc.lab.training.trainer import Trainer
+from mtpc.lab.training.trainer import Trainer, train_on
 from tests.mtpc.lab.training.tiny_recipes import CIRCUITS, RECIPES, tiny_target
 from tests.support.tiny_models import make_target
 
@@ -71,6 +75,32 @@ def test_a_training_in_bfloat16_is_measured_as_well(
     trainer._measure()
     for learner in trainer.learners:
         assert math.isfinite(trainer.facts(learner)["final_loss"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_training_after_the_update_in_progress(
+    target: FrozenTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    """Its state is saved, and the training continues from it as if it had not been stopped."""
+    make, state, handler = RECIPES["fastmtp"], tmp_path / "state", signal.getsignal(number)
+    whole, stopped = Trainer(make(target, tmp_path)), Trainer(make(target, tmp_path), resume=state)
+    whole.run()
+    learn = stopped._learn
+
+    def interrupted(batch: TrainingBatch) -> None:
+        if stopped.update == 2:
+            os.kill(os.getpid(), number)
+        learn(batch)
+
+    monkeypatch.setattr(stopped, "_learn", interrupted)
+    with pytest.raises(MTPCError, match=rf"^stopped after 3 of {whole.updates} updates: the same command continues"):
+        train_on(console(quiet=True), stopped)
+    assert signal.getsignal(number) is handler
+    resumed = Trainer(make(target, tmp_path), resume=state)
+    assert resumed.update == 3
+    resumed.run()
+    expected = weights_of(whole)
+    assert all(torch.equal(weight, expected[name]) for name, weight in weights_of(resumed).items())
 
 
 @pytest.mark.parametrize("method", METHODS)
