@@ -58,7 +58,11 @@ def evaluate(
     ] = None,
     length: Annotated[
         int,
-        typer.Option(min=1, max=MOST_TOKENS, help="Largest number of tokens that the target generates per prompt."),
+        typer.Option(
+            min=2,
+            max=MOST_TOKENS,
+            help="Largest number of tokens that the target generates per prompt, within its positions.",
+        ),
     ] = 128,
     num_drafts: Annotated[
         int | None,
@@ -176,7 +180,7 @@ def _prompts(corpus: Path | None, data: Path | None, file: Path | None, target: 
     if corpus is not None:
         text = Corpus(corpus)
         text.check_target(target)
-        return corpus_prompts(text, count or PROMPTS)
+        return corpus_prompts(text, target, count or PROMPTS)
     if data is not None:
         return heldout_questions(list(read_conversations(data)), count or QUESTIONS)
     assert file is not None

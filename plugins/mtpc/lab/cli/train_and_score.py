@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from mtpc.lab.console import console
 from mtpc.lab.evaluation.evaluate import EvaluationPlan, acceptance_table, evaluate_folders
 from mtpc.lab.evaluation.prompts import Prompts, heldout_questions
 from mtpc.lab.output_paths import check_new_folder, try_folder
+from mtpc.lab.targets.folder import check_drafters
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
 from mtpc.lab.text.conversations import Conversation, file_digest, read_conversations
 from mtpc.lab.training.hidden_states import HiddenStateCache
@@ -67,7 +68,9 @@ def check_outputs(folders: Iterable[Path], resume: Path | None) -> None:
         try_folder(folder)
 
 
-def prepare_training(target: Path, data: Path, states: Path | None, questions: int) -> ConversationInputs:
+def prepare_training(
+    target: Path, data: Path, states: Path | None, questions: int, starts: Sequence[Path] = ()
+) -> ConversationInputs:
     """Read conversations, and load the target that generated them.
 
     Args:
@@ -75,14 +78,16 @@ def prepare_training(target: Path, data: Path, states: Path | None, questions: i
         data: Folder of conversations.
         states: Folder for hidden states of the target; None to store none.
         questions: Held-out questions per category to evaluate on.
+        starts: Drafter checkpoints to start from.
 
     Returns:
         Inputs of the training.
 
     Raises:
-        MTPCError: As `read_conversations` and `FrozenTarget`.
+        MTPCError: As `check_drafters`, `read_conversations` and `FrozenTarget`.
     """
     conversations = list(read_conversations(data))
+    check_drafters(starts, target)
     frozen = load_frozen_target(target)
     prompts = heldout_questions(conversations, questions)
     return ConversationInputs(

@@ -22,6 +22,7 @@ from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import GeneratedText, TextFeatures, generate_texts, text_features
 from mtpc.lab.evaluation.trees import NO_TREES, TreeSettings, check_trees, tree_acceptance
 from mtpc.lab.table import Table
+from mtpc.lab.targets.folder import check_drafters
 from mtpc.lab.targets.frozen import FrozenTarget, check_state, default_device, state_below
 from mtpc.lab.text.chat_template import load_tokenizer
 from mtpc.methods.drafter import Drafter, check_drafts
@@ -128,6 +129,10 @@ def evaluate(
         MTPCError: There is no prompt, or a drafter does not support the plan.
     """
     check_prompts(prompts, target.facts.vocab_size)
+    longest = max(len(prompt) for of_kind in prompts.by_kind.values() for prompt in of_kind)
+    length = min(plan.length, target.max_positions - longest)
+    if length < 2:
+        raise MTPCError(f"a prompt has {longest} tokens, but {target.folder} reads {target.max_positions} in all.")
     head = SharedHead.of(target.model)
     scorers = [DrafterScorer(name, drafter, head, plan) for name, drafter in drafters.items()]
     results: Results = {}
@@ -135,7 +140,7 @@ def evaluate(
         for temperature in plan.temperatures:
             label = f"T={temperature:g}"
             progress(f"{label}: output of the target", 0)
-            texts_by_kind = generate_texts(target, prompts, plan.length, temperature, plan.seed)
+            texts_by_kind = generate_texts(target, prompts, length, temperature, plan.seed)
             totals: dict[tuple[str, str], ExpectedCounts] = {}  # over all kinds
             for kind, texts in texts_by_kind.items():
                 for (title, note), counts in counts_of(target, scorers, texts, temperature, progress).items():
@@ -172,6 +177,7 @@ def evaluate_folders(
     Raises:
         MTPCError: A folder cannot be loaded, or as `evaluate`.
     """
+    check_drafters(folders, target)
     frozen = FrozenTarget(target, device=default_device(), dtype=torch.float32)
     unique = len({folder.name for folder in folders}) == len(folders)
     drafters = {folder.name if unique else str(folder): frozen.load_drafter(folder) for folder in folders}

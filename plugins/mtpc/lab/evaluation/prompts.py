@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mtpc.errors import MTPCError
+from mtpc.lab.targets.folder import check_folder
 from mtpc.lab.targets.frozen import FrozenTarget
 from mtpc.lab.text.chat_template import load_tokenizer
 from mtpc.lab.text.conversations import Conversation
@@ -37,11 +38,12 @@ class Prompts:
         return target.end_tokens if self.stop_at_end else frozenset()
 
 
-def corpus_prompts(corpus: Corpus, count: int = PROMPTS, length: int = PROMPT_LENGTH) -> Prompts:
+def corpus_prompts(corpus: Corpus, target: Path, count: int = PROMPTS, length: int = PROMPT_LENGTH) -> Prompts:
     """Take evenly spaced prompts from the held-out text of a corpus.
 
     Args:
         corpus: Corpus of a byte-level target.
+        target: Folder of the target. Prompts take half of its positions at most.
         count: Prompts of each kind of text.
         length: Tokens of a prompt.
 
@@ -51,6 +53,9 @@ def corpus_prompts(corpus: Corpus, count: int = PROMPTS, length: int = PROMPT_LE
     Raises:
         MTPCError: A kind has less held-out text than one prompt.
     """
+    positions = check_folder(target).get("max_position_embeddings")
+    if isinstance(positions, int):
+        length = min(length, positions // 2)
     by_kind = {}
     for kind in corpus.kinds():
         tokens = corpus.heldout(kind)

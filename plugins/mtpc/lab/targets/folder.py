@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from mtpc.errors import MTPCError
 from mtpc.files.config_model import validated
 from mtpc.files.json_file import is_there, read_json
-from mtpc.files.target import Target, TargetKeys
-from mtpc.methods import recognize
+from mtpc.files.target import Target, TargetKeys, check_target
+from mtpc.methods import method_of, recognize
 
 
 def check_folder(folder: Path, expected: str = "a target") -> dict[str, Any]:
@@ -55,6 +56,23 @@ def stated_sizes(folder: Path) -> Target | None:
     if sizes.hidden_size is None or sizes.vocab_size is None:
         return None
     return Target(sizes.hidden_size, sizes.vocab_size)
+
+
+def check_drafters(folders: Iterable[Path], target: Path) -> None:
+    """Check the configurations of drafters before the weights of their target are loaded.
+
+    Args:
+        folders: Drafter checkpoints.
+        target: Folder of the target.
+
+    Raises:
+        MTPCError: One is no drafter, or was trained for a target of other sizes.
+    """
+    sizes = stated_sizes(target)
+    for folder in folders:
+        config = method_of(folder).read_config(folder)
+        if sizes is not None:
+            check_target(folder, config, sizes)
 
 
 def weights_digest(folder: Path) -> str:

@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 
 from mtpc.lab.cli.main import app
 from mtpc.lab.text.conversations import FILE, Conversation
+from mtpc.methods.drafter import save_drafter
 from tests.mtpc.lab.bench.figures import point
 from tests.mtpc.lab.chat_folder import make_chat_folder
 from tests.mtpc.lab.corpus_folder import make_corpus
-from tests.support.tiny_models import VOCAB, make_target
+from tests.support.tiny_models import VOCAB, make_fastmtp, make_target
 
 DEEP = 100_000
 
@@ -40,6 +41,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     make_target("llama").save_pretrained(folder / "target")
     make_chat_folder(folder / "chat")
+    save_drafter(folder / "small", make_fastmtp(make_target("llama", vocab=9, hidden_size=8)), {})
     make_corpus(folder / "corpus", VOCAB)
     (folder / "data").mkdir()
     (folder / "data" / FILE).write_text(Conversation(0, "chat", "q", "a", (1, 2, 3), 1, "stop").to_json() + "\n")
@@ -259,7 +261,7 @@ def test_damaged_targets(damage: str, whole: Path, tmp_path: Path) -> None:
         ("train", "mtpc", *given, "--corpus", whole / "corpus"),
         ("train", "fastmtp", *given, "--data", whole / "data"),
         ("train", "copying", *given),
-        ("evaluate", whole / "drafter", "--target", target, "--corpus", whole / "corpus"),
+        ("evaluate", whole / "small", "--target", target, "--corpus", whole / "corpus"),
     ):
         assert str(target) in refused(*arguments)
     assert list(tmp_path.iterdir()) == [target]

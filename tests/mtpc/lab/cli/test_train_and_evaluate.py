@@ -92,7 +92,7 @@ def test_provenance_has_the_figures_that_evaluate_prints(
 def scored_prompts(folders: Path, source: str, count: int) -> Prompts:
     """Those that both commands read."""
     if source == "--corpus":
-        return corpus_prompts(Corpus(folders / "corpus"), count)
+        return corpus_prompts(Corpus(folders / "corpus"), folders / "target", count)
     return heldout_questions(list(read_conversations(folders / "data")), count)
 
 

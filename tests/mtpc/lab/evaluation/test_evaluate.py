@@ -12,7 +12,7 @@ from transformers import GenerationConfig
 from mtpc.errors import MTPCError
 from mtpc.lab.evaluation.acceptance import counts_along
 from mtpc.lab.evaluation.decoding import speculate
-from mtpc.lab.evaluation.evaluate import DrafterScorer, EvaluationPlan, acceptance_table, evaluate
+from mtpc.lab.evaluation.evaluate import DrafterScorer, EvaluationPlan, acceptance_table, evaluate, evaluate_folders
 from mtpc.lab.evaluation.prompts import Prompts
 from mtpc.lab.evaluation.scorer import step_acceptance
 from mtpc.lab.evaluation.texts import generate_texts, text_features
@@ -22,7 +22,7 @@ from mtpc.methods.drafter import save_drafter
 from mtpc.target_head.shared import SharedHead
 from tests.mtpc.lab.evaluation.drafters import LORA, NAMES, SCORED, tiny_drafter
 from tests.support.tiny_methods import EXAMPLES
-from tests.support.tiny_models import VOCAB, make_target
+from tests.support.tiny_models import VOCAB, make_fastmtp, make_target
 
 PROMPTS = Prompts({"chat": [[3, 4, 5], [6, 7], [8, 9, 1, 4]], "code": [[5, 4], [9, 9, 2]]})
 QUICK = EvaluationPlan(temperatures=(1.0, 0.0), length=14, loop=1)
@@ -179,6 +179,29 @@ def test_a_drafter_is_no_target(target: FrozenTarget, tmp_path: Path) -> None:
 def test_what_a_drafter_cannot_draft(target: FrozenTarget, plan: dict, message: str) -> None:
     with pytest.raises(MTPCError, match=message):
         evaluate(target, PROMPTS, {"mine": tiny_drafter("mtpc", target.model)}, EvaluationPlan(**plan))
+
+
+def test_outputs_end_with_the_positions_of_the_target(tmp_path: Path) -> None:
+    make_target("llama", max_position_embeddings=20).save_pretrained(tmp_path)
+    target = FrozenTarget(tmp_path)
+    drafters = {"drafter": tiny_drafter("mtpc", target.model)}
+    plan = EvaluationPlan(temperatures=(0.0,), length=128, loop=1)
+    shorter, prompts = (
+        EvaluationPlan(temperatures=(0.0,), length=20 - 16, loop=1),
+        Prompts({"text": [[3] * 10, [4] * 16]}),
+    )
+    assert evaluate(target, prompts, drafters, plan) == evaluate(target, prompts, drafters, shorter)
+    with pytest.raises(MTPCError, match=r"a prompt has 19 tokens, but .* reads 20 in all"):
+        evaluate(target, Prompts({"text": [[3] * 19]}), drafters, plan)
+
+
+def test_drafters_are_checked_before_the_target_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_target("llama").config.save_pretrained(tmp_path / "target")
+    save_drafter(tmp_path / "other", make_fastmtp(make_target("llama", hidden_size=32)), {})
+    monkeypatch.setattr("mtpc.lab.evaluation.evaluate.FrozenTarget", lambda *_, **__: pytest.fail("it is loaded"))
+    for folder, message in ((tmp_path / "nothing", "nothing"), (tmp_path / "other", "hidden_size")):
+        with pytest.raises(MTPCError, match=message):
+            evaluate_folders(tmp_path / "target", [folder], Prompts({"text": [[3, 4]]}), EvaluationPlan())
 
 
 def test_no_prompts(target: FrozenTarget) -> None:

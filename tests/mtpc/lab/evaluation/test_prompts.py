@@ -16,12 +16,17 @@ from tests.mtpc.lab.corpus_folder import make_corpus
 
 def test_evenly_spaced_prompts_of_the_heldout_split(tmp_path: Path) -> None:
     corpus = make_corpus(tmp_path, 50)
-    prompts = corpus_prompts(corpus, 4, 30)
+    target = make_chat_folder(tmp_path / "target")
+    prompts = corpus_prompts(corpus, target, 4, 30)
     assert not prompts.stop_at_end
     assert list(prompts.by_kind) == ["prose", "code"]
     for kind, found in prompts.by_kind.items():
         text = corpus.heldout(kind).tolist()
         assert found == [text[start : start + 30] for start in (0, 189, 379, 569)]
+    config = json.loads((target / "config.json").read_text())
+    (target / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 40}))
+    shorter = corpus_prompts(corpus, target, 4, 30)
+    assert {len(prompt) for found in shorter.by_kind.values() for prompt in found} == {20}
 
 
 def conversation(number: int, kind: str) -> Conversation:

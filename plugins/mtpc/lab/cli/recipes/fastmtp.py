@@ -52,7 +52,7 @@ def train(
     from mtpc.methods.drafter import load_drafter
 
     check_outputs([out], resume)
-    given = prepare_training(target, data, states, questions)
+    given = prepare_training(target, data, states, questions, [] if start is None else [start])
     first = None if start is None else load_drafter(start, given.target.facts)
     recipe = FastMTPRecipe(given.target, given.conversations, settings, start=first, states=given.states)
     train_and_score(recipe, lambda _: out, given.facts, given.prompts, resume, minutes)

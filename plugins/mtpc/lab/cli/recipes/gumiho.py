@@ -78,7 +78,7 @@ def train(
 
     folders = {f"gumiho-{circuit}": out / f"gumiho-{circuit}" for circuit in circuits}
     check_outputs(folders.values(), resume)
-    given = prepare_training(target, data, states, questions)
+    given = prepare_training(target, data, states, questions, [] if start is None else [start])
     autoregressive = {"num_hidden_layers": layers, "normed": normed, "steps": settings.steps}
     heads = {"positions": settings.positions, "blocks": blocks}
     configs = {}

@@ -167,7 +167,7 @@ def train(
         text = Corpus(corpus)
         frozen = load_frozen_target(target)
     else:
-        given = prepare_training(target, data, states, questions)
+        given = prepare_training(target, data, states, questions, start or ())
         frozen = given.target
     shared = {
         "hidden_size": frozen.facts.hidden_size,
@@ -187,7 +187,7 @@ def train(
     heldout: Prompts | None
     if given is None:
         recipe, facts = CircuitRecipe(frozen, text, configs, settings), {}
-        heldout = corpus_prompts(text, prompts) if prompts else None
+        heldout = corpus_prompts(text, target, prompts) if prompts else None
     else:
         recipe = ConversationCircuitRecipe(
             frozen,
