@@ -17,6 +17,8 @@ from uuid import uuid4
 
 VARIABLE = "MTPC_REFUSAL"  # names the file in which a child process leaves the message that it ends with
 
+_PREFIX = "mtpc-refusal-"  # of that file's name, before the id of the process that awaits messages
+
 LONGEST_WORD, LONGEST = 300, 1500  # characters of a word and of a message that are shown in full
 _BREAK = re.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
 _LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
@@ -83,7 +85,7 @@ def await_child_message() -> None:
     """
     if parent_process() is not None:  # an engine's child process, which validates the settings again
         return
-    os.environ[VARIABLE] = str(Path(gettempdir(), f"mtpc-refusal-{uuid4().hex}"))
+    os.environ[VARIABLE] = str(Path(gettempdir(), f"{_PREFIX}{os.getpid()}-{uuid4().hex}"))
     show_messages()
 
 
@@ -92,11 +94,14 @@ def exiting_with_message() -> Iterator[None]:
     """End this child process on an `MTPCError` with its message, and pass the message to the parent process.
 
     Any other error after that ends the process silently: it only reports that other processes are gone.
+    A process that awaits messages itself keeps its errors: an engine within it must not end a user's program.
     """
     try:
         yield
     except Exception as error:
         file = Path(os.environ.get(VARIABLE, os.devnull))
+        if file.name.startswith(f"{_PREFIX}{os.getpid()}-"):
+            raise
         is_ours = isinstance(error, MTPCError)
         if is_ours and VARIABLE in os.environ:
             with suppress(OSError), file.open("x") as stream:

@@ -37,6 +37,32 @@ if __name__ == "__main__":
 """
 
 
+IN_PROCESS = """
+from mtpc.errors import MTPCError, await_child_message, exits_with_message
+
+
+@exits_with_message
+def engine():
+    raise MTPCError("the head is not plain.")
+
+
+await_child_message()
+try:
+    engine()
+except MTPCError as error:
+    print("caught:", error)
+engine()
+"""
+
+
+def test_an_engine_in_the_first_process_raises_an_exception(tmp_path: Path) -> None:
+    """A user's program can catch it; otherwise it ends with one sentence."""
+    (tmp_path / "program.py").write_text(IN_PROCESS)
+    done = subprocess.run([sys.executable, str(tmp_path / "program.py")], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "caught: the head is not plain.\n")
+    assert done.stderr == "mtpc: the head is not plain.\n"
+
+
 @pytest.mark.parametrize("what", ["refused", "broken"])
 def test_the_last_line(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
