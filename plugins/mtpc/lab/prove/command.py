@@ -14,7 +14,7 @@ from mtpc.files.config_model import validated_json
 from mtpc.files.json_file import check_file
 from mtpc.lab.console import progress_on
 from mtpc.lab.prove.client import Client
-from mtpc.lab.prove.engine_api import CompletionRequest
+from mtpc.lab.prove.engine_api import CompletionRequest, TokenIds
 from mtpc.lab.prove.greedy import compare_greedy
 from mtpc.lab.prove.html_report import render_html
 from mtpc.lab.prove.joint_distribution import joint_tests
@@ -74,12 +74,38 @@ def _recording(options: ProveOptions, plan: ProvePlan, add_task: AddTask) -> Rec
     assert options.url is not None  # checked by ProveOptions
     client = Client(options.url, plan.concurrency)
     prompts = tuple(client.tokens(prompt) for prompt, _ in read_prompts(options.prompts, options.target))
+    if options.baseline_url is not None:
+        baseline_client(options.baseline_url, client.api.name, plan, prompts[0])  # before the long part
     client.on_response = add_task(f"recording {client.url}", count_requests(plan, prompts))
     recording = record(client, plan, prompts)
     if options.record is not None:
         options.record.parent.mkdir(parents=True, exist_ok=True)
         options.record.write_text(recording.model_dump_json())
     return recording
+
+
+def baseline_client(url: str, engine: str, plan: ProvePlan, prompt: TokenIds) -> Client:
+    """Return a client of the baseline, after one request to it.
+
+    Args:
+        url: Address of the baseline.
+        engine: Engine of the server to compare.
+        plan: The requests to that server.
+        prompt: One of their prompts.
+
+    Raises:
+        MTPCError: The baseline runs another engine, drafts as well, refuses the request or breaks off.
+    """
+    client = Client(url, plan.concurrency)
+    if client.api.name != engine:
+        raise MTPCError(
+            f"--baseline-url is {client.url}, which runs {client.api.name}, but the server to compare runs {engine}: "
+            "both must run the same engine."
+        )
+    before = client.counters()
+    first = client.complete([CompletionRequest(prompt, plan.of_baseline().greedy, GREEDY)], concurrency=1)
+    _check_drafts_nothing(client, first.drafts + client.counters().since(before))
+    return client
 
 
 class Baseline(NamedTuple):
@@ -108,17 +134,10 @@ def record_baseline(recording: Recording, url: str, add_task: AddTask = _no_prog
         The baseline and its outputs.
 
     Raises:
-        MTPCError: The baseline runs another engine, drafts as well, refuses a request or breaks off.
+        MTPCError: As `baseline_client`.
     """
-    client = Client(url, recording.plan.concurrency)
-    if client.api.name != recording.engine:
-        raise MTPCError(
-            f"--baseline-url is {client.url}, which runs {client.api.name}, but the server to compare runs "
-            f"{recording.engine}: both must run the same engine."
-        )
-    plan, before = recording.plan.of_baseline(), client.counters()
-    first = client.complete([CompletionRequest(recording.prompts[0], plan.greedy, GREEDY)], concurrency=1)
-    _check_drafts_nothing(client, first.drafts + client.counters().since(before))
+    client = baseline_client(url, recording.engine, recording.plan, recording.prompts[0])
+    plan = recording.plan.of_baseline()
     client.on_response = add_task(f"recording {client.url}", count_requests(plan, recording.prompts))
     expected = record(client, plan, recording.prompts)
     _check_drafts_nothing(client, expected.drafts)

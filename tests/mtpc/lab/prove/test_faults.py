@@ -157,6 +157,15 @@ def test_the_command(tmp_path: Path) -> None:
     assert other.exit_code == 2 and "drafts as well: start the baseline without a drafter" in other.stderr
 
 
+def test_exchanged_addresses_are_found_before_anything_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mtpc.lab.prove.command.record", lambda *_: pytest.fail("the server is recorded"))
+    with serving(TableModel(drafts=False)) as url, serving(TableModel()) as baseline:
+        result = CliRunner().invoke(app, ["prove", url, "--baseline-url", baseline, *few_requests(tmp_path)])
+    assert result.exit_code == 2 and "exchange the two addresses" in result.stderr
+
+
 @pytest.mark.parametrize("sglang", [False, True])
 def test_a_server_that_was_started_without_its_drafter_proves_nothing(sglang: bool, tmp_path: Path) -> None:
     options = [*few_requests(tmp_path), "--out", str(tmp_path / "out")]

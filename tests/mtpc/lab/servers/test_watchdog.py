@@ -17,8 +17,10 @@ ROOT = Path(__file__).parents[4]
 
 # Part of a benchmark: it starts two servers, each with a child, prints a line when they answer, and waits.
 STARTER = f"""
-import sys, time
+import signal, sys, time
 from pathlib import Path
+for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_DFL)  # the tests themselves may run under nohup
 from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.server import side_by_side
 script = "sleep 300 & echo $! >> pids; echo $$ >> pids; exec {sys.executable} {FAKE} PORT"
