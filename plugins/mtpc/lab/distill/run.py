@@ -77,8 +77,13 @@ class Distillation:
                 self._next = max(self._next, conversation.index + 1)
 
     def _check_prompt(self, conversation: Conversation) -> None:
-        """Check that an earlier run had the same tokenizer and chat template."""
-        if conversation.tokens[: conversation.start] != tuple(self.template.question(conversation.user)):
+        """Check that an earlier run had the same tokenizer and chat template.
+
+        Only the end of the prompt is compared, from about the question on: templates may put the date before it.
+        """
+        last = slice(-len(self.template.encode(conversation.user)) or None, None)
+        found, expected = conversation.tokens[: conversation.start], self.template.question(conversation.user)
+        if list(found[last]) != expected[last]:
             raise MTPCError(
                 f"{self.folder} holds conversations of a target with another tokenizer or chat template; "
                 "choose another folder."

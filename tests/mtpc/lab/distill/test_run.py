@@ -119,7 +119,9 @@ def test_the_time_may_be_up_before_there_is_enough(target: Path, tmp_path: Path)
 
 def test_conversations_of_another_tokenizer_or_template_are_not_continued(target: Path, tmp_path: Path) -> None:
     distill(target, tmp_path / "out", DistillationPlan(tokens=300))
-    make_chat_folder(target, "Hello. " + TEMPLATE)
+    make_chat_folder(target, "Today is Monday. " + TEMPLATE)
+    distill(target, tmp_path / "out", DistillationPlan(tokens=400))
+    make_chat_folder(target, TEMPLATE.replace("assistant: ", "answer: "))
     with pytest.raises(MTPCError, match="conversations of a target with another tokenizer or chat template"):
         distill(target, tmp_path / "out", DistillationPlan(tokens=600))
 
