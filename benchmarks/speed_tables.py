@@ -90,12 +90,12 @@ def speed(points: Iterable[Mapping[str, Any]]) -> tuple[float, float, float]:
     drafted, without = ([one for point in both for one in point[f"rounds_{way}"]] for way in ("with", "without"))
     rate, plain = (sum(m["tokens"] for m in ms) / sum(m["seconds"] for m in ms) for ms in (drafted, without))
     tokens = sum(m["tokens"] - m["requests"] for m in drafted)
-    steps = max(tokens - sum(m["accepted_tokens"] for m in drafted), sum(m["drafts"] for m in drafted))
+    steps = sum(max(m["tokens"] - m["requests"] - m["accepted_tokens"], m["drafts"]) for m in drafted)
     return rate, rate / plain, tokens / steps if steps else float("nan")
 
 
 def shares(points: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Return shares of a decoding step, mean over all rounds; empty where the parts of drafting were not timed.
+    """Return shares of the wall time, mean over all rounds; empty where the parts of drafting were not timed.
 
     The keys are the parts of drafting, "other" for all other drafting time, and "verification" for everything else.
     """
@@ -103,11 +103,12 @@ def shares(points: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     if not rounds:
         return {}
     names = dict.fromkeys(part for one in rounds for part in one["seconds_of_its_parts"])
+    calls = [one["drafting_calls"] / one["seconds"] for one in rounds]  # per second
     found = {
-        part: fmean(one["seconds_of_its_parts"].get(part, 0.0) / one["seconds_of_a_step"] for one in rounds)
+        part: fmean(one["seconds_of_its_parts"].get(part, 0.0) * each for one, each in zip(rounds, calls, strict=True))
         for part in names
     }
-    drafting = fmean(one["seconds_of_a_drafting_call"] / one["seconds_of_a_step"] for one in rounds)
+    drafting = fmean(one["seconds_of_a_drafting_call"] * each for one, each in zip(rounds, calls, strict=True))
     return found | {"other": drafting - sum(found.values()), "verification": 1 - drafting}
 
 

@@ -19,7 +19,7 @@ from benchmarks.at_scale.machines import H100, LLAMA70, MIMO
 from benchmarks.at_scale.plot import draw
 from benchmarks.at_scale.step import Batch
 from mtpc.lab.bench import report
-from tests.mtpc.lab.bench.figures import point
+from tests.mtpc.lab.bench.figures import drafting_always
 
 PAGE = Path(__file__).parents[2] / "docs" / "at-scale.md"
 
@@ -116,11 +116,11 @@ def test_the_page_holds_what_the_script_prints(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_steps_of_ones_own_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    report.write(tmp_path, [point(1), point(4)], {})
+    report.write(tmp_path, [drafting_always(1), drafting_always(4)], {})
     assert main(["--measured", str(tmp_path / "results.json")]) == 0
-    # Of 20 ms without drafts and 37.5 with them; two drafts say 2.5 tokens.
-    assert "| 1 | 1.88 | 1.88 | 2 | 1.33 |" in capsys.readouterr().out
+    # Of 20 ms without drafts and 25 with them; two drafts say 2.5 tokens.
+    assert "| 1 | 1.25 | 1.25 | 2 | 2.00 |" in capsys.readouterr().out
     assert main(["--measured", str(tmp_path / "results.json"), "--accepted", "0.1"]) == 0
-    assert "| 1 | 1.88 | 0 | 1.00 |" in capsys.readouterr().out
+    assert "| 1 | 1.25 | 0 | 1.00 |" in capsys.readouterr().out
     assert main(["--measured", str(tmp_path / "none.json")]) == 2
     assert "none.json" in capsys.readouterr().err

@@ -87,7 +87,7 @@ def test_a_row_for_each_way_to_draft_and_shares_next_to_the_papers() -> None:
     speeds, parts = make_tables(found, ["chat", "code", ALL])
     assert speeds.columns == ["drafter", "chat", "code", "all"]
     assert speeds.rows[0] == ["no drafter", "100.0", "100.0", "100.0"]
-    assert speeds.rows[1] == ["one", *["266.7 (2.67x, 1.43)"] * 3]
+    assert speeds.rows[1] == ["one", *["266.7 (2.67x, 1.42)"] * 3]
     assert speeds.rows[2] == ["other", "150.0 (1.50x, 1.00)", "-", "150.0 (1.50x, 1.00)"]
     assert parts.columns == ["drafter", "draft step 1", "draft step 2", "parallel", "tree", "other", "verification"]
     assert parts.rows == [

@@ -61,17 +61,32 @@ def server_settings(
         ngram: Setting of the n-gram drafter; None to leave it out.
 
     Raises:
-        MTPCError: The target's folder is wrong, or the drafter was trained for another target.
+        MTPCError: The target's folder is wrong, the drafter was trained for another target, or two options set the
+            same.
     """
     assert request.target is not None and request.drafter is not None  # checked by BenchOptions
     num_drafts = resolve_num_drafts(request.drafter, request.num_drafts, stated_sizes(request.target))
     length = longest_prompt + request.plan.max_tokens + max(num_drafts, 0 if ngram is None else ngram.drafts)
     plain = ServerSettings(request.target, max(request.plan.batch_sizes), length, extra=tuple(request.server_arg or ()))
-    extra = plain.extra + tuple(request.drafter_arg or ())
+    extra = plain.extra + _fixed_length(request, engine) + tuple(request.drafter_arg or ())
     drafted = replace(plain, drafter=request.drafter, num_drafts=num_drafts, extra=extra)
     others = {} if ngram is None else {f"n-gram {ngram}": replace(plain, ngram=ngram)}
     settings = {NO_DRAFTER: plain, DRAFTER: drafted, **others}
     return {name: engine.as_released(one, request.plan.temperatures) for name, one in settings.items()}
+
+
+def _fixed_length(request: BenchOptions, engine: Engine) -> tuple[str, ...]:
+    """Return the arguments of ``--fixed-length``; none without it."""
+    if not request.fixed_length:
+        return ()
+    option, value = engine.fixed_length
+    for argument in request.drafter_arg or ():
+        if argument.startswith(option):
+            raise MTPCError(
+                f"--fixed-length sets {option} to {value!r}, which --drafter-arg={argument} would replace: write the "
+                "setting into the latter and remove --fixed-length."
+            )
+    return engine.fixed_length
 
 
 def plugin_notes(engine: Engine, servers: Mapping[str, Server], temperatures: Sequence[float]) -> list[str]:
@@ -134,6 +149,7 @@ def run_benchmark(request: BenchOptions, console: Console) -> None:
         "servers": [shlex.join(server.command) for server in servers.values()],
         "plugin": {name: server.plugin for name, server in servers.items()},
         "engine": request.engine,
+        "fixed_length": request.fixed_length,
         "target": None if request.target is None else str(request.target),
         "drafter": None if request.drafter is None else str(request.drafter),
     }

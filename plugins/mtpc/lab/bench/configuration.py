@@ -17,7 +17,7 @@ from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
 from mtpc.files.json_file import is_folder, read_json
 from mtpc.lab.output_paths import try_file
-from mtpc.lab.servers.speculation import speculative_values
+from mtpc.lab.servers.speculation import V1_ARGUMENTS, V1_ENVIRONMENT, speculative_values
 from mtpc.methods import method_of
 
 COPIED_DRAFTS = 10  # largest K with prompt lookup, whose draft length adapts
@@ -118,6 +118,8 @@ def _vllm(served: MeasuredServer, ranges: Ranges, copying: Mapping[str, Any] | N
     elif most:
         schedule = {"num_speculative_tokens_per_batch_size": ranges} if len(ranges) > 1 else {}
         values["speculative-config"] = speculative_values(drafter, most) | schedule
+    if has_drafter(values) and method_of(drafter).reads_text:
+        values |= {argument.removeprefix("--"): True for argument in V1_ARGUMENTS}
     return values
 
 
@@ -179,9 +181,11 @@ def has_drafter(values: Mapping[str, Any]) -> bool:
     return "speculative-config" in values or "speculative-algorithm" in values
 
 
-def serve_command(engine: str, file: Path) -> str:
+def serve_command(served: MeasuredServer, file: Path) -> str:
     """Return the shell command that serves with a configuration file."""
-    return f"{ENGINES[engine].command} --config {shlex.quote(str(file))}"
+    command = f"{ENGINES[served.engine].command} --config {shlex.quote(str(file))}"
+    needs_v1 = served.engine == "vllm" and method_of(served.drafter).reads_text
+    return " ".join([*(f"{name}={value}" for name, value in V1_ENVIRONMENT.items() if needs_v1), command])
 
 
 def check_writable(file: Path, force: bool) -> None:
@@ -225,17 +229,17 @@ def _steps_file(file: Path) -> Path:
     return file.with_suffix(".steps.json")
 
 
-def write(file: Path, engine: str, values: Mapping[str, Any], note: str | None = None) -> None:
+def write(file: Path, served: MeasuredServer, values: Mapping[str, Any], note: str | None = None) -> None:
     """Write a configuration, below comments with the commands that serve with it and that made it.
 
     Args:
         file: File to write.
-        engine: Name of the engine.
+        served: Engine, target and drafter.
         values: Settings of `configuration`.
         note: A further comment, of one line.
     """
     made = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    comments = [serve_command(engine, file), f"Made by `{made}`.", *([note] if note else [])]
+    comments = [serve_command(served, file), f"Made by `{made}`.", *([note] if note else [])]
     file.parent.mkdir(parents=True, exist_ok=True)
     if STEPS in values:
         _steps_file(file).write_text(json.dumps(values[STEPS], indent=2), encoding="utf-8")

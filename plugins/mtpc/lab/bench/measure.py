@@ -51,19 +51,28 @@ class Measurement:
         return self.tokens / self.seconds
 
     @property
+    def steps(self) -> float:
+        """Number of decoding steps, with or without a draft, summed over the requests.
+
+        The first token of a request is left out, because it comes from the prompt.  The last step may have accepted
+        more tokens than the request has left.
+        """
+        return max(self.tokens - self.requests - self.drafts.accepted, self.drafts.drafts)
+
+    @property
     def step_seconds(self) -> float:
-        """Mean wall time of a decoding step that verifies draft tokens; NaN without drafts."""
-        return self.seconds * self.in_flight / self.drafts.drafts if self.drafts.drafts else float("nan")
+        """Mean wall time of a decoding step; NaN where no request has a second token."""
+        return self.seconds * self.in_flight / self.steps if self.steps else float("nan")
 
     @property
     def drafting_share(self) -> float:
-        """Share of a decoding step that is spent on drafting; NaN where it was not timed."""
-        return self.draft_seconds / self.step_seconds
+        """Share of the wall time that is spent on drafting; NaN where it was not timed."""
+        return self.draft_seconds * self.draft_calls / self.seconds
 
     @property
     def part_shares(self) -> dict[str, float]:
-        """Share of a decoding step that each timed part of drafting takes."""
-        return {part: seconds / self.step_seconds for part, seconds in self.part_seconds.items()}
+        """Share of the wall time that each timed part of drafting takes."""
+        return {part: seconds * self.draft_calls / self.seconds for part, seconds in self.part_seconds.items()}
 
 
 def measure(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,6 +17,7 @@ from mtpc.files.json_file import is_folder, read_json
 
 OF_RESULTS = "the time of steps in these results"
 RESULTS = "results.json"  # what `mtpc bench` writes into its folder
+NEARLY_ALL = 0.98  # share of steps and of draft tokens, because a few are counted late
 
 
 class StepTimes(NamedTuple):
@@ -61,8 +62,10 @@ class PlainRound(BaseModel):
 class DraftedRound(PlainRound):
     """The fields that are read from a round with a drafter, whose drafting was timed."""
 
-    drafts: Positive
+    requests: Positive
+    drafts: NonNegative
     draft_tokens: NonNegative
+    accepted_tokens: NonNegative
     seconds_of_a_drafting_call: NonNegative
 
 
@@ -79,9 +82,10 @@ class StoredPoint(BaseModel):
 
 
 class BenchResults(BaseModel):
-    """The part of a results.json that is read."""
+    """The part of a results.json that is read; older versions did not write whether the draft length was fixed."""
 
     points: list[StoredPoint] = Field(min_length=1)
+    settings: Any = None
 
 
 def results_file(path: Path) -> Path:
@@ -103,14 +107,32 @@ def read_results(file: Path) -> list[StepTimes]:
         One entry for each batch size and temperature.
 
     Raises:
-        MTPCError: The file holds no results, or drafting was not timed.
+        MTPCError: The file holds no results, drafting was not timed, or steps differ in their number of draft tokens.
     """
     try:
-        return [_timed(point) for point in validated(BenchResults, read_json(file), str(file)).points]
+        found = validated(BenchResults, read_json(file), str(file))
     except MTPCError as error:
         raise MTPCError(
             f"{file} holds no results of `mtpc bench` with timed drafting (run it without --no-draft-times): {error}"
         ) from None
+    is_set = isinstance(found.settings, dict) and found.settings.get("fixed_length") is True
+    for point in found.points:
+        if not _has_fixed_length(point, is_set):
+            raise MTPCError(
+                f"{file} was measured with draft lengths that adapt (temperature {point.temperature:g}, batch size "
+                f"{point.batch_size}), which do not show what a step with K draft tokens costs: run `mtpc bench` with "
+                "--fixed-length."
+            )
+    return [_timed(point) for point in found.points]
+
+
+def _has_fixed_length(point: StoredPoint, is_set: bool) -> bool:
+    """Return whether every step drafted, with K tokens or, where the option is set, as many as a text part has."""
+    drafts = sum(each.drafts for each in point.rounds_with)
+    steps = sum(each.tokens - each.requests - each.accepted_tokens for each in point.rounds_with)
+    tokens = sum(each.draft_tokens for each in point.rounds_with)
+    longest = is_set or tokens >= NEARLY_ALL * len(point.marginal_acceptance_rates) * drafts
+    return drafts > 0 and drafts >= NEARLY_ALL * steps and longest
 
 
 def _timed(point: StoredPoint) -> StepTimes:
@@ -170,7 +192,7 @@ def measured_costs(timed: Sequence[StepTimes]) -> MeasuredCosts:
     if len(sizes) < 2 or min(sizes) > 1:
         raise MTPCError(
             f"the results have batch size {', '.join(map(str, sorted(sizes)))}, but 1 and a larger one are required: "
-            "run `mtpc bench` with --batch-sizes 1,4,16."
+            "run `mtpc bench` with --batch-sizes 1,4,16 --fixed-length."
         )
     greedy, sampled = ([point for point in timed if (point.temperature == 0) == zero] for zero in (True, False))
     seconds = float(np.mean([point.without for point in greedy or sampled if point.batch == 1]))
@@ -259,5 +281,5 @@ def extrapolation_note(timed: Sequence[StepTimes], largest: int) -> str | None:
     if largest <= last:
         return None
     beyond = f"Batch sizes {last + 1} to {largest} are" if largest > last + 1 else f"Batch size {largest} is"
-    listed = ",".join(map(str, [*sizes, largest]))
-    return f"{beyond} extrapolated from {before} and {last}: measure with `mtpc bench --batch-sizes {listed}`."
+    command = f"mtpc bench --fixed-length --batch-sizes {','.join(map(str, [*sizes, largest]))}"
+    return f"{beyond} extrapolated from {before} and {last}: measure with `{command}`."

@@ -61,12 +61,12 @@ def rounds_table(points: Sequence[Point]) -> Table:
         for drafted in zip(*drafters.values(), strict=True)
         for name, point in zip(drafters, drafted, strict=True)
     ]
-    title = "Each round; drafting as a share of a step; share of outputs that equal those without a drafter"
+    title = "Each round; drafting as a share of the time; share of outputs that equal those without a drafter"
     return Table(title, columns, rows)
 
 
 def parts_table(points: Sequence[Point]) -> Table | None:
-    """Return the parts of drafting as shares of a step: a row for each point and drafter; None where none is timed."""
+    """Return the parts of drafting as shares of the time: a row for each point and drafter; None if none is timed."""
     timed = [
         (point, name, drafted.part_shares)
         for point in points
@@ -78,7 +78,7 @@ def parts_table(points: Sequence[Point]) -> Table | None:
         [f"{point.temperature:g}", str(point.batch_size), name, *(_percent(shares.get(part)) for part in parts)]
         for point, name, shares in timed
     ]
-    return Table("Parts of drafting as shares of a step", ["T", "batch", "with", *parts], rows) if rows else None
+    return Table("Parts of drafting as shares of the time", ["T", "batch", "with", *parts], rows) if rows else None
 
 
 def acceptance_table(points: Sequence[Point]) -> Table:

@@ -66,12 +66,12 @@ class Point:
 
     @property
     def drafting_share(self) -> float:
-        """Share of a decoding step that is spent on drafting, mean over the rounds."""
+        """Share of the wall time that is spent on drafting, mean over the rounds."""
         return _mean(measurement.drafting_share for measurement in self.with_drafter)
 
     @property
     def part_shares(self) -> dict[str, float]:
-        """Share of a decoding step of each part of drafting, mean over the rounds, in the order in which they run."""
+        """Share of the wall time of each part of drafting, mean over the rounds, in the order in which they run."""
         parts = dict.fromkeys(part for measurement in self.with_drafter for part in measurement.part_seconds)
         return {part: _mean(one.part_shares.get(part, 0.0) for one in self.with_drafter) for part in parts}
 
@@ -130,6 +130,7 @@ def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
         "draft_tokens": measurement.drafts.draft_tokens,
         "accepted_tokens": measurement.drafts.accepted,
         "accepted_at_position": list(measurement.drafts.accepted_at),
+        "drafting_calls": measurement.draft_calls,
         "seconds_of_a_drafting_call": _known(measurement.draft_seconds),
         "seconds_of_its_parts": dict(measurement.part_seconds),
         "seconds_of_a_step": _known(measurement.step_seconds),
@@ -139,8 +140,7 @@ def measurement_to_json(measurement: Measurement) -> dict[str, Any]:
 def tokens_per_step(measurements: Sequence[Measurement]) -> float:
     """Compute the mean tokens per target forward pass of a request, including steps without a draft.
 
-    The first token of a request is left out, because it comes from the prompt.  The last step may have accepted more
-    tokens than the request has left.
+    The first token of a request is left out, because it comes from the prompt.
 
     Args:
         measurements: Measurements to combine.
@@ -148,10 +148,8 @@ def tokens_per_step(measurements: Sequence[Measurement]) -> float:
     Returns:
         The mean; NaN where no request has a second token.
     """
-    tokens = sum(one.tokens - one.requests for one in measurements)
-    drafts = reduce(add, (one.drafts for one in measurements))
-    steps = max(tokens - drafts.accepted, drafts.drafts)
-    return tokens / steps if steps else float("nan")
+    steps = sum(one.steps for one in measurements)
+    return sum(one.tokens - one.requests for one in measurements) / steps if steps else float("nan")
 
 
 def by_drafter(points: Sequence[Point]) -> dict[str, list[Point]]:

@@ -84,6 +84,13 @@ class BenchOptions:
             min=1, max=MOST_DRAFTS, help="Draft tokens per decoding step, K [default: as the drafter was trained]."
         ),
     ] = None
+    fixed_length: Annotated[
+        bool,
+        typer.Option(
+            "--fixed-length",
+            help="Draft K tokens in every step, as `mtpc plan` requires. Without it, draft lengths adapt on a CPU.",
+        ),
+    ] = False
     ngram: Annotated[
         str | None,
         typer.Option(
@@ -136,13 +143,20 @@ class BenchOptions:
                 "--target or --drafter is missing: give both to start servers, or --url and --baseline-url of two "
                 "running ones."
             )
-        if self.url is not None and self.offline:
-            raise MTPCError("--offline cannot be combined with --url, because it starts engines: leave one out.")
-        if self.url is not None and self.drafter is not None:
-            raise MTPCError("--drafter cannot be combined with --url, which names running servers: leave one out.")
-        if ngram is not None and (self.no_ngram or self.url is not None):
-            other = "--no-ngram" if self.no_ngram else "--url, which names running servers"
-            raise MTPCError(f"--ngram {ngram} cannot be combined with {other}: leave one out.")
+        if ngram is not None and self.no_ngram:
+            raise MTPCError(f"--ngram {ngram} cannot be combined with --no-ngram: leave one out.")
+        of_started_servers = {
+            "--drafter": self.drafter,
+            "--offline": self.offline,
+            "--num-drafts": self.num_drafts,
+            "--fixed-length": self.fixed_length,
+            "--ngram": self.ngram,
+            "--server-arg": self.server_arg,
+            "--drafter-arg": self.drafter_arg,
+        }
+        for name, value in of_started_servers.items():
+            if value and self.url is not None:
+                raise MTPCError(f"{name} cannot be combined with --url, which names running servers: leave one out.")
 
     @property
     def parsed_ngram(self) -> Ngram | None:

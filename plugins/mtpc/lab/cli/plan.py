@@ -36,7 +36,8 @@ def plan(
     computes the best number of draft tokens K for each batch size from the measured times and acceptance rates. K is 0
     where drafting gives no speedup.
 
-    Batch sizes above the largest measured one are extrapolated, which the command prints.
+    Measure with --fixed-length: where draft lengths adapt, as on a CPU, the cost of a step with K draft tokens is not
+    known. Batch sizes above the largest measured one are extrapolated, which the command prints.
 
     It prints vLLM's `num_speculative_tokens_per_batch_size` and, for prompt lookup on a CPU, `step_cost`. The latter
     replaces the costs that a server measures when it starts. Sampling costs more than greedy decoding, so let
@@ -48,7 +49,7 @@ def plan(
 
     Examples:
     ```
-    mtpc bench --target runs/smollm2 --drafter runs/fastmtp --batch-sizes 1,4,16
+    mtpc bench --target runs/smollm2 --drafter runs/fastmtp --fixed-length
 
     # Print the settings.
     mtpc plan runs/bench
@@ -119,7 +120,7 @@ def plan(
         served = served if engine is None else served._replace(engine=engine)
         settings = configuration.configuration(served, ranges, copying if copy else None)
         configuration.check_steps_writable(out, settings, force)
-        configuration.write(out, served.engine, settings, note)
+        configuration.write(out, served, settings, note)
         if not configuration.has_drafter(settings):
             terminal.print("No K gives a speedup: the configuration has no drafter.", highlight=False)
-        terminal.out(f"written to {out}: {configuration.serve_command(served.engine, out)}", highlight=False)
+        terminal.out(f"written to {out}: {configuration.serve_command(served, out)}", highlight=False)

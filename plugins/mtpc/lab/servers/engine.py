@@ -52,7 +52,7 @@ class Engine:
         title: Name for output.
         command: Returns the command line that serves settings on a port.
         counters: Reads the counters from the page of metrics; None where the responses carry them.
-        environment: Returns environment variables of the server.
+        environment: Returns environment variables of the server with settings.
         load: Sends prompts to a model at a URL, with parameters and a concurrency, see `mtpc.lab.servers.load`.
         ngram: Default setting of the engine's own n-gram drafter.
         ngram_obstacle: Returns why this drafter cannot be measured at given temperatures, as the end of a sentence;
@@ -63,13 +63,14 @@ class Engine:
         ngram_plugin_reason: Returns why the n-gram drafter needs this project's plugin at given temperatures, as a
             sentence; None where it does not.
         has_drafter: Returns whether a server at a URL is one of this engine with a drafter of any kind.
+        fixed_length: Option, and its value, with which this project's drafters draft K tokens in every step.
     """
 
     name: str
     title: str
     command: Callable[[ServerSettings, int], list[str]]
     counters: Callable[[Sequence[Sample]], DraftCounters] | None = None
-    environment: Callable[[], dict[str, str]] = dict
+    environment: Callable[[ServerSettings], dict[str, str]] = lambda settings: {}
     load: Callable[[str, str, Sequence[Prompt], CompletionParams, int], Load] = run_load
     ngram: Ngram = NGRAM
     ngram_obstacle: Callable[[Ngram, Sequence[float]], str | None] = lambda ngram, temperatures: None
@@ -77,6 +78,7 @@ class Engine:
     without_plugin: Callable[[], dict[str, str]] = dict
     ngram_plugin_reason: Callable[[Sequence[float]], str | None] = lambda temperatures: None
     has_drafter: Callable[[str], bool] = lambda url: False
+    fixed_length: tuple[str, str] = ("", "")
 
     def as_released(self, settings: ServerSettings, temperatures: Sequence[float]) -> ServerSettings:
         """Return settings without this project's plugin where neither the drafter nor the n-gram drafter needs it.

@@ -152,7 +152,7 @@ class Launch:
         clear_history = None if settings.ngram is None else engine.clear_history
         url, command = f"http://127.0.0.1:{port}", engine.command(settings, port)
         self.server = Server(url, command, draft_times, clear_history, settings.plugin)
-        environment = {**os.environ, **engine.environment()}
+        environment = {**os.environ, **engine.environment(settings)}
         if not settings.plugin:
             environment |= engine.without_plugin()
         if draft_times is not None:

@@ -53,7 +53,7 @@ def sglang_command(settings: ServerSettings, port: int) -> list[str]:
     return [*command, *settings.extra]
 
 
-def sglang_environment() -> dict[str, str]:
+def sglang_environment(settings: ServerSettings) -> dict[str, str]:
     """Return environment variables of SGLang; on a CPU one thread each, because waiting threads use a core."""
     values = {"HF_HUB_OFFLINE": "1"}
     if not torch.cuda.is_available():
@@ -129,4 +129,5 @@ SGLANG = Engine(
     clear_history=flush_cache,
     without_plugin=partial(without_plugin, "SGLANG_PLUGINS", GROUPS, "sglang_mtpc"),
     has_drafter=has_drafter,
+    fixed_length=("--speculative-token-map", "?adaptive=false"),
 )

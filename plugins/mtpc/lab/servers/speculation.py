@@ -11,6 +11,10 @@ from mtpc.files.target import Target, check_target
 from mtpc.methods import method_of, recognize
 from mtpc.methods.drafter import check_drafts
 
+# A text part runs on vLLM's V1 runner, without overlap of steps.
+V1_ENVIRONMENT = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
+V1_ARGUMENTS = ["--no-async-scheduling"]
+
 
 def resolve_num_drafts(drafter: Path, wanted: int | None, target: Target | None = None) -> int:
     """Determine the number of draft tokens per decoding step, K.
@@ -97,6 +101,6 @@ def serve_commands(target: Path, drafter: Path, num_drafts: int) -> list[str]:
         sglang += ["--speculative-eagle-topk", "1", "--speculative-num-draft-tokens", str(num_drafts + 1)]
         return [shlex.join([*vllm, json.dumps(values)]), shlex.join(sglang)]
     vllm.append(json.dumps(values))
-    if method.reads_text:  # which vLLM serves by its V1 runner, without overlap of steps
-        vllm = ["VLLM_USE_V2_MODEL_RUNNER=0", *vllm, "--no-async-scheduling"]
+    if method.reads_text:
+        vllm = [*(f"{name}={value}" for name, value in V1_ENVIRONMENT.items()), *vllm, *V1_ARGUMENTS]
     return [shlex.join(vllm), shlex.join([*sglang, *speculative_arguments(drafter), *steps])]

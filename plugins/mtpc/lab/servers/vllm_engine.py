@@ -19,7 +19,8 @@ from mtpc.lab.servers.ngram import ngram_config
 from mtpc.lab.servers.plugins import without_plugin
 from mtpc.lab.servers.prometheus import parse, total, totals_by
 from mtpc.lab.servers.server import fetch
-from mtpc.lab.servers.speculation import speculative_config
+from mtpc.lab.servers.speculation import V1_ARGUMENTS, V1_ENVIRONMENT, speculative_config
+from mtpc.methods import method_of
 from mtpc.parallel.compiled import has_compiler
 
 
@@ -31,6 +32,7 @@ def vllm_arguments(settings: ServerSettings) -> list[str]:
         arguments += ["--enforce-eager"]
     if settings.drafter is not None:
         arguments += ["--speculative-config", speculative_config(settings.drafter, settings.num_drafts)]
+        arguments += V1_ARGUMENTS if method_of(settings.drafter).reads_text else []
     if settings.ngram is not None:
         arguments += ["--speculative-config", ngram_config(settings.ngram)]
     return [*arguments, *settings.extra]
@@ -49,7 +51,7 @@ def vllm_offline_command(settings: ServerSettings, port: int) -> list[str]:
     return [*command, *vllm_arguments(settings)]
 
 
-def vllm_environment() -> dict[str, str]:
+def vllm_environment(settings: ServerSettings) -> dict[str, str]:
     """Return environment variables of vLLM; on a CPU they preload Intel's OpenMP, which vLLM needs."""
     values = {
         "HF_HUB_OFFLINE": "1",
@@ -59,12 +61,14 @@ def vllm_environment() -> dict[str, str]:
     openmp = Path(sys.prefix) / "lib" / "libiomp5.so"  # from the distribution intel-openmp, part of the CPU build
     if openmp.exists():
         values["LD_PRELOAD"] = ":".join(filter(None, (str(openmp), os.environ.get("LD_PRELOAD"))))
+    if settings.drafter is not None and method_of(settings.drafter).reads_text:
+        values |= V1_ENVIRONMENT
     return values
 
 
-def vllm_offline_environment() -> dict[str, str]:
+def vllm_offline_environment(settings: ServerSettings) -> dict[str, str]:
     """Return environment variables of an offline engine, which runs in the process that calls it."""
-    return {**vllm_environment(), "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
+    return {**vllm_environment(settings), "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 
 
 def ngram_plugin_reason(temperatures: Sequence[float]) -> str | None:
@@ -116,6 +120,7 @@ VLLM = Engine(
     without_plugin=partial(without_plugin, "VLLM_PLUGINS", GROUPS, "vllm_mtpc"),
     ngram_plugin_reason=ngram_plugin_reason,
     has_drafter=has_drafter,
+    fixed_length=("--additional-config", '{"mtpc":{"adaptive":false}}'),
 )
 VLLM_OFFLINE = replace(
     VLLM,

@@ -21,6 +21,7 @@ from mtpc.lab.cli.main import app
 from mtpc.lab.servers import engine_registry
 from mtpc.lab.servers.engine import Engine
 from mtpc.lab.servers.ngram import Ngram
+from mtpc.lab.servers.sglang_engine import SGLANG
 from mtpc.lab.servers.vllm_engine import VLLM, vllm_counters
 
 WEIGHTS = Path(__file__).parents[4] / "weights"
@@ -63,7 +64,8 @@ def test_nothing_is_started_without_the_engine(
 
 def test_running_servers_take_the_chat_template_of_a_target(request_: BenchOptions) -> None:
     request_.prompts.write_text('{"user": "hi"}\n')
-    running = replace(request_, drafter=None, url="http://127.0.0.1:1", baseline_url="http://127.0.0.1:2")
+    own = {"drafter": None, "server_arg": None, "drafter_arg": None}
+    running = replace(request_, **own, url="http://127.0.0.1:1", baseline_url="http://127.0.0.1:2")
     with pytest.raises(MTPCError, match="chat template"):
         run_benchmark(replace(running, target=None), Console(file=StringIO()))
     with pytest.raises(MTPCError, match="byte-target has no chat template"):
@@ -192,11 +194,36 @@ def test_a_drafter_of_another_target_is_refused_before_a_server_starts(
     assert not request_.out.exists()
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--target", "t", "--drafter", "d", "--no-ngram"], ["--url", "http://x", "--baseline-url", "http://y"]],
-)
-def test_a_setting_of_what_is_not_measured(arguments: list[str]) -> None:
-    result = CliRunner().invoke(app, ["bench", "--ngram", "2-4:5", *arguments])
+def test_a_setting_of_what_is_not_measured() -> None:
+    result = CliRunner().invoke(app, ["bench", "--ngram", "2-4:5", "--target", "t", "--drafter", "d", "--no-ngram"])
     assert result.exit_code == 2
-    assert "--ngram 2-4:5 cannot be combined with --" in result.output
+    assert "--ngram 2-4:5 cannot be combined with --no-ngram" in result.output
+
+
+def test_running_servers_have_their_own_settings() -> None:
+    options = [
+        f"--drafter={WEIGHTS / 'byte-mtpc-hmm-n8'}",
+        "--offline",
+        "--num-drafts=3",
+        "--fixed-length",
+        "--ngram=2-4:5",
+        "--server-arg=--x",
+    ]
+    for option in [*options, "--drafter-arg=--x"]:
+        result = CliRunner().invoke(app, ["bench", "--url", "http://x", "--baseline-url", "http://y", option])
+        assert result.exit_code == 2
+        assert f"{option.partition('=')[0]} cannot be combined with --url" in result.output
+
+
+def test_fixed_length_is_said_in_the_words_of_the_engine(request_: BenchOptions) -> None:
+    fixed = replace(request_, fixed_length=True)
+    arguments = {
+        VLLM: ("--both", "--additional-config", '{"mtpc":{"adaptive":false}}', "--one"),
+        SGLANG: ("--both", "--speculative-token-map", "?adaptive=false", "--one"),
+    }
+    for engine, extra in arguments.items():
+        plain, drafted = server_settings(fixed, engine, 100, None).values()
+        assert (plain.extra, drafted.extra) == (("--both",), extra)
+        again = replace(fixed, drafter_arg=[f"{extra[1]}={{}}"])
+        with pytest.raises(MTPCError, match="would replace: write the setting into the latter"):
+            server_settings(again, engine, 100, None)

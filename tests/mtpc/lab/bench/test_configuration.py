@@ -13,7 +13,13 @@ from typer.testing import CliRunner, Result
 
 from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
-from mtpc.lab.bench.configuration import MeasuredServer, check_writable, configuration, read_measured_server
+from mtpc.lab.bench.configuration import (
+    MeasuredServer,
+    check_writable,
+    configuration,
+    read_measured_server,
+    serve_command,
+)
 from mtpc.lab.bench.plan import best_drafts, schedule
 from mtpc.lab.cli.main import app
 from tests.mtpc.lab.bench.test_plan import COST, RATES, point, results
@@ -154,6 +160,16 @@ def test_sglang_adapts_no_draft_model(tmp_path: Path, monkeypatch: pytest.Monkey
     values = configuration(MeasuredServer("sglang", TARGET, str(drafter)), [[1, 4, 3], [5, 16, 0]], None)
     assert values["speculative-num-steps"] == 3
     assert "speculative-adaptive" not in values
+
+
+def test_a_text_part_is_served_by_the_v1_runner(tmp_path: Path) -> None:
+    drafter = make_pair(tmp_path / "pair", Path(TARGET), "slem")
+    for engine, prefix in (("vllm", "VLLM_USE_V2_MODEL_RUNNER=0 vllm serve"), ("sglang", "python -m sglang")):
+        pair = MeasuredServer(engine, TARGET, str(drafter))
+        assert serve_command(pair, tmp_path / "own.yaml").startswith(prefix)
+        values = configuration(pair, [[1, 16, 3]], None)
+        assert values.get("no-async-scheduling", False) is (engine == "vllm")
+        assert "no-async-scheduling" not in configuration(pair, [[1, 16, 0]], None)
 
 
 def test_sglang_copies_with_an_autoregressive_part_as_well() -> None:

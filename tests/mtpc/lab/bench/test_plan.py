@@ -48,6 +48,7 @@ def results(*points: StepTimes) -> dict[str, Any]:
         plain = {"seconds": emitted * one.without / one.batch, "requests_in_flight": one.batch, "tokens": emitted}
         drafted = {"seconds": steps * one.with_drafter / one.batch, "requests_in_flight": one.batch, "tokens": emitted}
         drafted |= {"drafts": steps, "draft_tokens": 3 * steps, "seconds_of_a_drafting_call": one.drafting}
+        drafted |= {"requests": 1, "accepted_tokens": emitted - steps}
         acceptance = {"marginal_acceptance_rates": list(one.rates)}
         rounds = {"rounds_without": [plain], "rounds_with": [drafted]}
         written.append({"batch_size": one.batch, "temperature": one.temperature} | rounds | acceptance)
@@ -89,6 +90,25 @@ def test_drafts_that_pay_are_fewer_in_a_full_batch() -> None:
     assert ranges[-1][1] == 64
     assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(ranges))
     assert ranges[-1][2] == numbers[2]
+
+
+def test_adaptive_lengths_do_not_show_what_a_step_costs(tmp_path: Path) -> None:
+    """Where half of the steps draft, or with fewer tokens, the mean time is not that of steps with K tokens."""
+    file = tmp_path / "results.json"
+    half, short, none = ({"drafts": 50, "draft_tokens": 150}, {"draft_tokens": 250}, {"drafts": 0, "draft_tokens": 0})
+    for changed in (half, short, none):
+        written = results(point(1), point(4))
+        written["points"][1]["rounds_with"][0] |= changed
+        file.write_text(json.dumps(written))
+        with pytest.raises(MTPCError, match=r"adapt \(temperature 0, batch size 4\).* with --fixed-length\.$"):
+            read_results(file)
+        written["settings"] = {"fixed_length": True}  # a text part drafts as many tokens as its text has
+        file.write_text(json.dumps(written))
+        if changed is short:
+            assert read_results(file)[1].tokens == 1 + 2
+        else:
+            with pytest.raises(MTPCError, match="with --fixed-length"):
+                read_results(file)
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "nothing", '{"points": [{"batch_size": 1}]}'])
@@ -153,8 +173,8 @@ def test_the_measured_speedup_is_the_ratio_of_throughputs(tmp_path: Path) -> Non
 
 def test_batch_sizes_above_the_measured_ones_are_named(tmp_path: Path) -> None:
     two, three = [point(2), point(1)], [point(1), point(4), point(16)]
-    sentence = "Batch sizes 3 to 16 are extrapolated from 1 and 2: measure with `mtpc bench --batch-sizes 1,2,16`."
-    assert extrapolation_note(two, 16) == sentence
+    sentence = "Batch sizes 3 to 16 are extrapolated from 1 and 2: measure with "
+    assert extrapolation_note(two, 16) == f"{sentence}`mtpc bench --fixed-length --batch-sizes 1,2,16`."
     assert (extrapolation_note(three, 17) or "").startswith("Batch size 17 is extrapolated from 4 and 16: ")
     assert extrapolation_note(three, 16) is extrapolation_note(three, 8) is None
     file = tmp_path / "results.json"

@@ -27,10 +27,23 @@ def test_a_point_adds_tokens_and_seconds_before_it_divides() -> None:
     assert figures.drafts == DraftCounters(80, 160, 120, (80, 40))
 
 
-def test_drafting_share_is_drafting_time_over_step_time() -> None:
-    # Half a second with two requests at a time and 40 drafts is 20 steps of 25 ms; a second is 20 steps of 50 ms.
-    assert [m.step_seconds for m in point().with_drafter] == pytest.approx([0.025, 0.05])
-    assert point().drafting_share == pytest.approx((0.001 / 0.025 + 0.001 / 0.05) / 2)
+def test_drafting_share_is_drafting_time_over_wall_time() -> None:
+    # Half a second with two requests at a time and 40 drafts is 20 steps of 25 ms, each of which drafts for 1 ms.
+    # In the other second, 298 tokens of which 60 were accepted came from 238 steps, 40 of them with a draft.
+    assert [m.step_seconds for m in point().with_drafter] == pytest.approx([0.025, 2 / 238])
+    assert point().drafting_share == pytest.approx((20 * 0.001 / 0.5 + 20 * 0.001 / 1) / 2)
+
+
+def test_drafting_share_counts_steps_that_draft_nothing() -> None:
+    """Adaptive lengths: each of 400 steps calls the drafter for 1 ms, and 100 of them make a draft of 4 tokens."""
+    adaptive = replace(
+        measurement(2 + 600, 10.0, DraftCounters(100, 400, 200, (100, 50, 30, 20))), in_flight=1.0, draft_calls=400
+    )
+    assert adaptive.steps == 400
+    assert adaptive.step_seconds == 10 / 400
+    assert adaptive.drafting_share == pytest.approx(0.001 / (10 / 400))
+    parts = replace(adaptive, part_seconds={"lengths": 0.0005})
+    assert parts.part_shares == pytest.approx({"lengths": 0.02})
 
 
 def test_the_parts_of_drafting_are_shown_where_they_are_told() -> None:
@@ -62,11 +75,11 @@ def test_tokens_of_a_step_are_of_all_steps() -> None:
 def test_markdown_has_a_row_for_each_point_and_a_column_for_each_drafter() -> None:
     lines = report.speed_table([point(1), point(8)]).to_markdown().splitlines()
     assert lines[2] == "| T | batch | no drafter | drafter |"
-    assert lines[4] == "| 0 | 1 | 100.0 | 266.7 (2.67x, 1.43) |"
+    assert lines[4] == "| 0 | 1 | 100.0 | 266.7 (2.67x, 1.42) |"
     assert lines[5].startswith("| 0 | 8 |")
     lines = report.speed_table([point(1, ngram=True), point(8, ngram=True)]).to_markdown().splitlines()
     assert lines[2] == "| T | batch | no drafter | drafter | n-gram 2-4:5 |"
-    assert lines[4] == "| 0 | 1 | 100.0 | 266.7 (2.67x, 1.43) | 150.0 (1.50x, 1.14) |"
+    assert lines[4] == "| 0 | 1 | 100.0 | 266.7 (2.67x, 1.42) | 150.0 (1.50x, 1.14) |"
 
 
 def test_each_round_of_each_drafter() -> None:
@@ -82,7 +95,7 @@ def test_the_tables_fit_a_narrow_terminal() -> None:
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert "…" not in shown
     lines = [" ".join(line.split()) for line in shown.splitlines()]
-    assert "0 16 100.0 266.7 (2.67x, 1.43) 150.0 (1.50x, 1.14)" in lines
+    assert "0 16 100.0 266.7 (2.67x, 1.42) 150.0 (1.50x, 1.14)" in lines
     assert "0 16 n-gram 2-4:5 1.50 1.50 - 100.0%" in lines
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from mtpc.lab.cli.main import app
 from mtpc.lab.text.conversations import FILE, Conversation
 from mtpc.methods.drafter import save_drafter
-from tests.mtpc.lab.bench.figures import point
+from tests.mtpc.lab.bench.figures import drafting_always
 from tests.mtpc.lab.chat_folder import make_chat_folder
 from tests.mtpc.lab.corpus_folder import make_corpus
 from tests.support.tiny_models import VOCAB, make_fastmtp, make_target
@@ -208,7 +208,7 @@ def test_damaged_prompts(damage: str, whole: Path, tmp_path: Path) -> None:
 
 def results(**changes: Any) -> bytes:
     """Those of two batch sizes, one of them changed."""
-    points = [point(1).to_json(), point(4).to_json()]
+    points = [drafting_always(1).to_json(), drafting_always(4).to_json()]
     whole = changes.pop("point", {})
     points[0]["rounds_with"][0].update(changes)
     points[0].update(whole)

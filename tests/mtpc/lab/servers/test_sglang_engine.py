@@ -154,6 +154,6 @@ def test_only_without_a_gpu_is_the_cpu_engine_asked_for(gpu: bool, monkeypatch: 
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     assert ("--device" in sglang_command(SETTINGS, 1)) is not gpu
-    environment = sglang_environment()
+    environment = sglang_environment(SETTINGS)
     assert ("SGLANG_USE_CPU_ENGINE" in environment) is not gpu
     assert environment.get("OMP_NUM_THREADS") == (None if gpu else "1")
