@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from mtpc.errors import MTPCError
+from mtpc.lab.output_paths import try_file
 
 Value = TypeVar("Value")
 Given = ParamSpec("Given")
@@ -57,6 +58,37 @@ def named(what: str, kind: Callable[[str], Value]) -> Callable[[str], tuple[str,
 named_folder = named("DIR", Path)
 named_number = named("K", int)
 named_argument = named("ARGUMENT", str)
+
+
+def output_file(text: str) -> Path:
+    """Parse the path of a file to write, as an argparse type.
+
+    It is tried at once, and its folder is created, because benchmarks write after hours of work.
+    """
+    file = Path(text)
+    try:
+        try_file(file)
+    except MTPCError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file
+
+
+def check_names(option: str, given: Iterable[tuple[str, object]], known: Iterable[str]) -> None:
+    """Check that each NAME=VALUE of an option names something that is measured.
+
+    Args:
+        option: The option.
+        given: Its names and values.
+        known: The names that other options have introduced.
+
+    Raises:
+        MTPCError: A name is unknown.
+    """
+    names = list(known)
+    for name, _ in given:
+        if name not in names:
+            raise MTPCError(f"{option} names {name!r}, which is not measured; measured: {', '.join(names) or 'none'}.")
 
 
 def listed(kind: type) -> Any:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from rich.console import Console
 
-from benchmarks.arguments import listed, one_sentence
+from benchmarks.arguments import listed, one_sentence, output_file
 from benchmarks.gpu.mechanisms import TIMES, milliseconds
 from benchmarks.subword_circuits import MEGA, draft_bytes
 from mtpc.files import provenance
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--weights", type=Path, default=Path("weights"), help="folder of the included checkpoints")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where to run")
     parser.add_argument("--batches", type=listed(int), default=[1, 32], metavar="B,B", help="requests of a batch")
-    parser.add_argument("--out", type=Path, metavar="FILE.json", help="write the rows and where they come from")
+    parser.add_argument("--out", type=output_file, metavar="FILE.json", help="write the rows and where they come from")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
     device = torch.device(chosen.device)

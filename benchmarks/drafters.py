@@ -24,7 +24,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.arguments import listed, named_folder, named_number, one_sentence
+from benchmarks.arguments import check_names, listed, named_folder, named_number, one_sentence
 from benchmarks.drafters_tables import Cell, Found, Row, draw_accuracy, make_tables
 from benchmarks.kept import Kept, digest, digest_of
 from benchmarks.questions import asked, read_questions
@@ -55,6 +55,7 @@ class Benchmark:
         self.target = FrozenTarget(target, device=default_device())
         self.digest, self.digests = self.target.digest(), {}
         head, trees = SharedHead.of(self.target.model), TreeSettings(given.trees, given.borrow, given.max_children)
+        check_names("--drafts", given.drafts, [name for name, _ in given.drafter])
         self.scored, drafts = [], dict(given.drafts)
         for name, folder in given.drafter:
             plan = EvaluationPlan(length=given.max_tokens, num_drafts=drafts.get(name), trees=trees, seed=given.seed)

@@ -31,6 +31,7 @@ from mtpc.autoregressive.config import SHARED_KEYS
 from mtpc.autoregressive.layer import DraftLayers
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
+from mtpc.files.json_file import read_json
 from mtpc.lab.output_paths import check_new_folder
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
 from mtpc.lab.text.conversations import file_digest, read_conversations
@@ -113,12 +114,13 @@ def fold_norms(layers: DraftLayers, trained: DraftLayers, embeddings: Tensor, st
         layers: One layer without outer norms, written in place.
         trained: One layer with them.
         embeddings: Of the token after each position, [B, T, d].
-        states: The target's states, [B, T, d].
+        states: The target's states, [B, T, d], zero where a text has ended.
     """
     sizes: dict[str, Tensor] = {}
+    continues = states.any(-1)
 
     def size(x: Tensor) -> Tensor:
-        return x.float().square().mean(-1).sqrt().mean()
+        return x[continues].float().square().mean(-1).sqrt().mean()
 
     def watch(name: str, norm: nn.Module) -> Any:
         return norm.register_forward_pre_hook(lambda _, given: sizes.__setitem__(name, given[0]))
@@ -172,6 +174,16 @@ def write_layer(folder: Path, engine: str, layers: DraftLayers, dtype: str) -> N
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
 
 
+def dtype_of(target: Path) -> str:
+    """Return the dtype of a target by its config.json, which older versions of transformers call ``torch_dtype``.
+
+    Raises:
+        MTPCError: The folder has no readable config.json.
+    """
+    config = read_json(target / "config.json")
+    return str(config.get("dtype") or config.get("torch_dtype") or "float32")
+
+
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -191,7 +203,7 @@ def main(given: Sequence[str] | None = None) -> None:
     """Train a layer and write it in both layouts."""
     arguments = read_arguments(given)
     check_new_folder(arguments.out)
-    device = default_device()
+    device, dtype = default_device(), dtype_of(arguments.target)
     target = FrozenTarget(arguments.target, device=device, dtype=training_dtype(device))
     settings = GumihoSettings(  # the layer drafts all steps + positions tokens: it has no parallel heads
         steps=DRAFTS - 1, positions=1, regression=0.0, classification=1.0, beta=0.6, epochs=arguments.epochs, batch=8,
@@ -207,7 +219,6 @@ def main(given: Sequence[str] | None = None) -> None:
     train_on(Console(), trainer)
     layers = trainer.learners[0].model.autoregressive
     assert isinstance(layers, DraftLayers)
-    dtype = json.loads((arguments.target / "config.json").read_text())["dtype"]
     facts = {"data_sha256": file_digest(arguments.data), "training": trainer.facts(trainer.learners[0])}
     for engine in ARCHITECTURES:
         write_layer(arguments.out / engine, engine, layers, dtype)

@@ -11,28 +11,35 @@ from typing import Any
 
 from mtpc.errors import MTPCError
 from mtpc.files.json_file import read_json
+from mtpc.files.provenance import commit_of
 from mtpc.lab.targets.folder import weights_digest
 
 
 class Kept:
-    """Result files in a folder. Each also holds the inputs of its result, and is valid for the same inputs only."""
+    """Result files in a folder. Each also holds the inputs of its result, and is valid for the same inputs only.
+
+    The commit of this repository is one of the inputs, as results are reported with it.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.commit = folder, commit_of(Path(__file__).resolve())
 
     def read(self, name: str, made_of: Mapping[str, Any]) -> Any:
         """Return the result of this name for the same inputs; None if there is none."""
         file = self._file(name)
         found = read_json(file) if file.exists() else {}
-        return found.get("found") if found.get("made_of") == as_json(made_of) else None
+        return found.get("found") if found.get("made_of") == self._inputs(made_of) else None
 
     def write(self, name: str, made_of: Mapping[str, Any], found: Any) -> None:
         """Write a result and its inputs; an earlier result of this name is replaced as a whole."""
         file = self._file(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         new = file.with_suffix(".new")
-        new.write_text(json.dumps({"made_of": as_json(made_of), "found": found}) + "\n")
+        new.write_text(json.dumps({"made_of": self._inputs(made_of), "found": found}) + "\n")
         new.replace(file)
+
+    def _inputs(self, made_of: Mapping[str, Any]) -> Any:
+        return as_json({**made_of, "commit": self.commit})
 
     def _file(self, name: str) -> Path:
         return self.folder / (re.sub(r"[^\w.=]+", "-", name) + ".json")

@@ -23,14 +23,15 @@ import time
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
-from benchmarks.arguments import one_sentence
+from benchmarks.arguments import one_sentence, output_file
 from benchmarks.questions import groups
-from mtpc.draft_model.pair import PairPart
+from mtpc.draft_model.pair import PairPart, Rule
 from mtpc.draft_model.part import TextDraft, TextPart
+from mtpc.errors import MTPCError
 from mtpc.files import provenance
 from mtpc.lab.console import console
 from mtpc.lab.evaluation.decoding import speculate_text
@@ -38,6 +39,8 @@ from mtpc.lab.evaluation.prompts import prompts_of_file
 from mtpc.lab.table import Table
 from mtpc.lab.targets.frozen import FrozenTarget, default_device
 from mtpc.methods.drafter import load_drafter
+
+WARM_UP = 8  # tokens
 
 
 class Timed(TextPart):
@@ -84,20 +87,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--max-tokens", type=int, default=64, help="limit the tokens of an output (default: %(default)s)")
     temperatures = "sampling temperatures; 0 is greedy (default: 0 0.8)"
     add("--temperatures", type=float, nargs="+", default=[0.0, 0.8], help=temperatures)
-    add("--translations", nargs="+", help="rules to measure: tli, slem or slrs (default: the drafter's)")
+    rules = "rules to measure (default: the drafter's)"
+    add("--translations", nargs="+", choices=get_args(Rule), help=rules)
     add("--drafts", type=int, nargs="+", default=[4], help="numbers of draft tokens, K (default: 4)")
     confidences = "values of min_confidence: a draft ends when its confidence falls below (default: 0.3)"
     add("--confidences", type=float, nargs="+", default=[0.3], help=confidences)
     add("--dtype", default="bfloat16", help="dtype of the target (default: %(default)s)")
-    add("--out", type=Path, required=True, help="write results to this JSON file")
+    add("--out", type=output_file, required=True, help="write results to this JSON file")
     given = parser.parse_args(arguments)
     target = FrozenTarget(given.target, device=default_device(), dtype=getattr(torch, given.dtype))
     drafter = load_drafter(given.drafter, target.facts)
     prompts = prompts_of_file(given.prompts, given.target, sys.maxsize)
     asked = [tokens for of_kind in groups(prompts.by_kind).values() for tokens in of_kind[: given.count]]
     part = drafter.method.text(given.drafter, drafter.config, str(given.target), target.device)
-    assert isinstance(part, PairPart)
+    if not isinstance(part, PairPart):
+        raise MTPCError(f"{given.drafter} must be a checkpoint of `mtpc convert pair`.")
+    if "slrs" in (given.translations or ()) and part.spelled is None:
+        raise MTPCError("--translations slrs needs a checkpoint of `mtpc convert pair --method slrs`.")
     part.verifies_lazily = True
+    ends = prompts.end_tokens(target)
+    speculate_text(target, part, asked[0], WARM_UP, given.drafts[0], end_tokens=ends)  # first calls take longer
     results: list[dict[str, Any]] = []
     for translation, drafts, confidence, temperature in product(
         given.translations or [part.rule], given.drafts, given.confidences, given.temperatures
@@ -113,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 prompt,
                 given.max_tokens,
                 drafts,
-                end_tokens=prompts.end_tokens(target),
+                end_tokens=ends,
                 temperature=temperature,
                 generator=generator,
             )

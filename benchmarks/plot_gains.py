@@ -18,7 +18,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from benchmarks.arguments import one_sentence
+from benchmarks.arguments import one_sentence, output_file
 from mtpc.errors import MTPCError
 from mtpc.files.json_file import read_json
 
@@ -147,10 +147,9 @@ def main() -> None:
     results = "add a panel with this title for this results.json; may be repeated"
     parser.add_argument("--results", nargs=2, action="append", required=True, metavar=("TITLE", "FILE"), help=results)
     out = "write the plot to this file (default: %(default)s)"
-    parser.add_argument("--out", type=Path, default=Path("docs/gains.png"), help=out)
+    parser.add_argument("--out", type=output_file, default=Path("docs/gains.png"), help=out)
     arguments = parser.parse_args()
     panels = [read_panel(title, Path(file)) for title, file in arguments.results]
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context({"font.size": 10}):
         draw(panels).savefig(arguments.out, dpi=150)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.arguments import named_argument, named_folder, named_number
+from benchmarks.arguments import check_names, named_argument, named_folder, named_number
 from benchmarks.kept import digest
 from mtpc.errors import MTPCError
 from mtpc.lab.evaluation.trees import TreeSettings
@@ -72,6 +72,11 @@ def contestants(given: argparse.Namespace, engine: Engine, longest_prompt: int) 
         raise MTPCError(f"--trees is given, but {engine.title} verifies chains only; measure trees with SGLang.")
     if trees.sizes and not given.max_children:
         raise MTPCError("--trees needs --max-children, as SGLang does (--speculative-eagle-topk).")
+    names = [name for name, _ in (*given.native, *given.drafter)]
+    if not (names or ngrams):
+        raise MTPCError("nothing is to be measured: add --drafter NAME=DIR, --native NAME=DIR or --ngram MIN-MAX:K.")
+    check_names("--drafts", given.drafts, names)
+    check_names("--drafter-arg", given.drafter_arg, names)
     target, drafts = stated_sizes(given.target), dict(given.drafts)
     numbers = {name: resolve_num_drafts(folder, drafts.get(name), target) for name, folder in given.drafter}
     if missing := [name for name, _ in given.native if name not in drafts]:
@@ -95,12 +100,24 @@ def contestants(given: argparse.Namespace, engine: Engine, longest_prompt: int) 
         made_of = {"drafter": digest(folder), "drafts": numbers[name], "arguments": own}
         yield Contestant(name, chain, temperatures, made_of)
         for title, nodes, count in () if native else trees.titles():
-            extra = (*chain.extra, *tree_arguments(given.max_children, nodes, count))
+            extra = tree_arguments(chain.extra, given.max_children, nodes, count)
             whole = {**made_of, "tree": (nodes, count, given.max_children)}
             yield Contestant(f"{name}, {title}", replace(chain, extra=extra), temperatures, whole)
 
 
-def tree_arguments(children: int, nodes: int, borrowed: int) -> list[str]:
-    """Return SGLang's arguments for a tree; its number of draft tokens includes the root, the pending token."""
-    arguments = ["--speculative-eagle-topk", str(children), "--speculative-num-draft-tokens", str(nodes + 1)]
-    return [*arguments, "--speculative-token-map", f"?borrow={borrowed}"] if borrowed else arguments
+def tree_arguments(chain: Sequence[str], children: int, nodes: int, borrowed: int) -> tuple[str, ...]:
+    """Return SGLang's arguments for a tree; its number of draft tokens includes the root, the pending token.
+
+    Args:
+        chain: Arguments for chains of the same drafter, whose settings of drafting are kept.
+        children: Largest number of children of a node.
+        nodes: Nodes of the tree, without the root.
+        borrowed: Borrowed nodes among them.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument(token_map := "--speculative-token-map", dest="settings", default="")
+    known, arguments = parser.parse_known_args(chain)
+    arguments += ["--speculative-eagle-topk", str(children), "--speculative-num-draft-tokens", str(nodes + 1)]
+    if borrowed:
+        known.settings += f"{'&' if '?' in known.settings else '?'}borrow={borrowed}"
+    return (*arguments, token_map, known.settings) if known.settings else tuple(arguments)

@@ -32,7 +32,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from benchmarks.arguments import one_sentence
+from benchmarks.arguments import one_sentence, output_file
 from mtpc.autoregressive.adapted_layers import AdaptedLayers
 from mtpc.autoregressive.lora import ADAPTED_MODULES
 from mtpc.draft import DraftContext
@@ -282,7 +282,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--language", default="english", help="language of the rankings")
     parser.add_argument("--size", type=int, default=8192, help="tokens of the draft vocabulary")
     parser.add_argument("--candidates", type=int, default=16, help="tokens of each position of a Markov head's lattice")
-    parser.add_argument("--out", type=Path, help="where the JSON is written")
+    parser.add_argument("--out", type=output_file, help="where the JSON is written")
     chosen = parser.parse_args(arguments)
     if chosen.candidates < 1:
         parser.error("--candidates must be at least 1")

@@ -52,12 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments).command
     if given[:1] != ["train"] or "--out" not in given:
         raise MTPCError("give the arguments of an `mtpc train` command with --out, as in `train fastmtp --out runs/x`.")
+    if any(argument.partition("=")[0] == "--resume" for argument in given):
+        raise MTPCError("leave out --resume: the updates of an earlier start would be divided by the time of this one.")
     device, out = default_device(), Path(given[given.index("--out") + 1])
     products = {
         str(dtype).removeprefix("torch."): 2 * SIZE**3 / product_seconds(dtype, SIZE, device) for dtype in DTYPES
     }
     with FlopCounterMode(display=False) as counter:
-        app(given, standalone_mode=False)
+        code = app(given, standalone_mode=False)
+    if code:
+        raise MTPCError(f"the training ended with exit code {code}, so there is nothing to measure.")
     trained = [out, *sorted(path for path in out.iterdir() if path.is_dir())]  # several drafters have a folder each
     facts = next(written["training"] for folder in trained if "training" in (written := provenance.read(folder)))
     found = table(" ".join(given[:2]), facts, counter.get_total_flops(), products)

@@ -4,8 +4,8 @@
     python -m benchmarks.at_scale --measured runs/bench/results.json
 
 Prints the tables of docs/at-scale.md, which also describes the model and its accuracy.  Nothing is timed.  With
---measured it prints one table for your own machine instead.  Step costs are then read from the results of `mtpc bench`,
-as in `mtpc plan`.
+--measured it prints one table for your own machine instead.  Step costs are then read from the results of
+`mtpc bench --fixed-length`, as in `mtpc plan`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.arguments import listed, one_sentence
+from benchmarks.arguments import listed, one_sentence, output_file
 from benchmarks.at_scale import checks, costs, gains
 from benchmarks.at_scale.costs import BATCHES, CONTEXTS, LAYOUTS
 from benchmarks.at_scale.drafters import DRAFTERS, break_even
@@ -78,8 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables, and write the plot and the cells."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--plot", type=Path, metavar="FILE.png", help="plot break-even acceptance lengths to this file")
-    add("--json", type=Path, metavar="FILE.json", help="write all cells to this file")
+    add("--plot", type=output_file, metavar="FILE.png", help="plot break-even acceptance lengths to this file")
+    add("--json", type=output_file, metavar="FILE.json", help="write all cells to this file")
     add("--measured", type=Path, metavar="results.json", help="use step costs that `mtpc bench` measured")
     add(
         "--accepted",

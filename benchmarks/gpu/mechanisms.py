@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -27,7 +26,7 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from benchmarks.arguments import listed, one_sentence
+from benchmarks.arguments import listed, one_sentence, output_file
 from mtpc.draw import draw
 from mtpc.errors import MTPCError
 from mtpc.files import provenance
@@ -244,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--only", nargs="+", metavar="NAME", help="measure mechanisms whose names contain one of these (default: all)")
     add("--times", type=int, default=TIMES, help="number of timed calls (default: %(default)s)")
     add("--threads", type=int, default=1, help="CPU threads of an operator (default: %(default)s)")
-    add("--out", type=Path, metavar="FILE.json", help="write rows and provenance to this JSON file")
+    add("--out", type=output_file, metavar="FILE.json", help="write rows and provenance to this JSON file")
     chosen = parser.parse_args(arguments)
     names = [name for name in CASES if chosen.only is None or any(part in name for part in chosen.only)]
     if not names:

@@ -16,7 +16,7 @@ from mtpc.errors import MTPCError
 TOKENS = 48
 RETRIES, PAUSE = 5, 0.5  # most retries of a request, and seconds before each
 ANSWERED = "200"
-EVERY_SAMPLED = 4  # one request of this many is sampled, and its output is not compared
+EVERY_SAMPLED = 4  # one request of this many is sampled, each time with other prompts, and its output is not compared
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Clients:
         while not self.ended.is_set():
             number = next(self.numbers)
             prompt = prompts[number % len(prompts)]
-            sampled = number % EVERY_SAMPLED == 0
+            sampled = (number + number // len(prompts)) % EVERY_SAMPLED == 0
             started = time.monotonic()
             status, text, retries = await self._answer(prompt, 1.0 if sampled else 0.0)
             tally = self.tally
@@ -157,7 +157,15 @@ def check(tallies: Iterable[Tally]) -> None:
 
 
 async def texts_of(url: str, model: str, prompts: Sequence[str]) -> dict[str, str]:
-    """Return the greedy outputs of a model by prompt, one request at a time."""
+    """Return the greedy outputs of a model by prompt, one request at a time.
+
+    Raises:
+        MTPCError: A request fails.
+    """
+    texts = {}
     async with server_at(url) as server:
-        answers = [(prompt, await ask(server, model, prompt, 0.0)) for prompt in prompts]
-    return {prompt: text for prompt, (_, text) in answers}
+        for prompt in prompts:
+            status, texts[prompt] = await ask(server, model, prompt, 0.0)
+            if status != ANSWERED:
+                raise MTPCError(f"{url} answered a request without a drafter with status {status}.")
+    return texts

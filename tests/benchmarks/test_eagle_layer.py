@@ -45,6 +45,24 @@ def test_folded_norms_are_those_of_the_vectors_that_they_were_measured_on(
     assert not torch.allclose(layers(*other, at), normed(*other, at), atol=0.1)
 
 
+def test_ends_of_shorter_texts_do_not_change_the_sizes(model: PreTrainedModel, layers: DraftLayers) -> None:
+    embeddings, states = torch.randn(2, 1, 6, SIZE)
+    written = []
+    for longer in (6, 9):
+        padded = torch.zeros(2, 1, longer, SIZE)
+        padded[:, :, :6] = torch.stack([embeddings, states])
+        padded[0, :, 6:] = 5.0  # the embedding of the padding token
+        eagle_layer.fold_norms(layers, make_layer(model), *padded)
+        written.append({name: tensor.clone() for name, tensor in layers.state_dict().items()})
+    torch.testing.assert_close(written[1], written[0])
+
+
+@pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
+def test_the_dtype_of_older_configurations(key: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({key: "bfloat16"}))
+    assert eagle_layer.dtype_of(tmp_path) == "bfloat16"
+
+
 def test_the_map_to_the_next_state_is_found_and_texts_that_have_ended_do_not_count(layers: DraftLayers) -> None:
     expected = torch.randn(SIZE, 2 * SIZE) / SIZE
     embeddings, states = torch.randn(8, 40, SIZE), torch.randn(8, 41, SIZE)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kept import digest
+from benchmarks.kept import Kept, digest
 from mtpc.errors import MTPCError
 
 
@@ -23,3 +23,12 @@ def test_other_weights_have_another_digest(name: str, tmp_path: Path) -> None:
 def test_a_folder_without_a_configuration_is_no_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(MTPCError, match=r"must be the folder of a checkpoint, but it has no config\.json"):
         digest(tmp_path)
+
+
+def test_a_result_is_kept_for_its_inputs_and_commit(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    kept.write("one", {"tokens": 4}, [1, 2])
+    assert kept.read("one", {"tokens": 4}) == [1, 2]
+    assert kept.read("one", {"tokens": 5}) is None
+    kept.commit = "another"
+    assert kept.read("one", {"tokens": 4}) is None

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import SimpleQueue
 
 import pytest
 
-from benchmarks.ray_serve.clients import RETRIES, Clients, Tally
+from benchmarks.ray_serve.clients import RETRIES, Clients, Tally, texts_of
+from mtpc.errors import MTPCError
 
 EXPECTED = {"a": "A", "b": "B", "c": "C"}
 
 
-async def counted(statuses: Iterator[int], texts: dict[str, str], enough: int, clients: int = 2) -> Tally:
-    """Return what clients count until `enough` requests have been sent."""
+@contextmanager
+def serving(statuses: Iterator[int], texts: Mapping[str, str]) -> Iterator[tuple[str, SimpleQueue[None]]]:
+    """Run a server that answers with these statuses, then 200; yield its URL, and an item for each request."""
     sent: SimpleQueue[None] = SimpleQueue()
     turn = threading.Lock()
 
@@ -37,10 +40,24 @@ async def counted(statuses: Iterator[int], texts: dict[str, str], enough: int, c
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        async with Clients(f"http://127.0.0.1:{server.server_port}", "model", EXPECTED, clients) as asking:
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", sent
+        finally:
+            server.shutdown()
+
+
+async def counted(
+    statuses: Iterator[int],
+    texts: Mapping[str, str],
+    enough: int,
+    clients: int = 2,
+    expected: Mapping[str, str] = EXPECTED,
+) -> Tally:
+    """Return what clients count until `enough` requests have been sent."""
+    with serving(statuses, texts) as (url, sent):
+        async with Clients(url, "model", expected, clients) as asking:
             for _ in range(enough):
                 await asyncio.to_thread(sent.get)
-        server.shutdown()
         return asking.tally
 
 
@@ -54,6 +71,20 @@ def test_an_honest_server_loses_nothing() -> None:
     assert set(tally.statuses) == {"200"}
     assert (tally.retries, tally.lost, tally.wrong) == ([], 0, [])
     assert 0 < tally.compared < len(tally.seconds)  # what is sampled is not compared
+
+
+def test_every_prompt_is_compared() -> None:
+    """Also where their number is a multiple of the rhythm of sampled requests."""
+    for number in (4, 6, 24):
+        prompts = {str(prompt): str(prompt) for prompt in range(number)}
+        wrong = dict.fromkeys(prompts, "?")
+        tally = asyncio.run(counted(iter(()), wrong, 2 * number, expected=prompts))
+        assert {prompt for prompt, _ in tally.wrong} == set(prompts)
+
+
+def test_a_failed_request_is_no_expected_output() -> None:
+    with serving(iter((200, 500)), EXPECTED) as (url, _), pytest.raises(MTPCError, match="with status 500"):
+        asyncio.run(texts_of(url, "model", ["a", "b"]))
 
 
 def test_a_request_that_fails_is_sent_again_and_counted() -> None:

@@ -48,9 +48,24 @@ def test_chains_and_trees_of_every_drafter() -> None:
     assert {one.settings.max_length for one in found.values()} == {100 + 128 + 1 + 19}
     with pytest.raises(MTPCError, match="vLLM verifies chains only"):
         list(contestants(arguments, VLLM, 100))
+    for settings in (["=FILE?language=german"], ["", "FILE?language=german"]):
+        own = [f"--drafter-arg=own={part}" for part in (f"--speculative-token-map{settings[0]}", *settings[1:])]
+        options = given("--trees", "8", "--borrow", "4", "--max-children", "3", *own)
+        *_, tree, borrowing = contestants(speed.read_arguments(options), SGLANG, 100)
+        assert tree.settings.extra[-2:] == ("--speculative-token-map", "FILE?language=german")
+        assert borrowing.settings.extra[-2:] == ("--speculative-token-map", "FILE?language=german&borrow=4")
+        assert borrowing.settings.extra.count("--speculative-token-map") == 1
     arguments.max_children = None
     with pytest.raises(MTPCError, match="--trees needs --max-children"):
         list(contestants(arguments, SGLANG, 100))
+
+
+def test_names_that_nothing_is_measured_by() -> None:
+    for more in (["--drafts", "onw=5"], ["--drafter-arg=onw=--x"]):
+        with pytest.raises(MTPCError, match=f"{more[0].partition('=')[0]} names 'onw', which is not measured"):
+            list(contestants(speed.read_arguments(given(*more)), VLLM, 100))
+    with pytest.raises(MTPCError, match="nothing is to be measured"):
+        list(contestants(speed.read_arguments(given()[:2]), VLLM, 100))
 
 
 def test_a_drafter_of_the_engines_own_is_set_up_by_its_arguments(tmp_path: Path) -> None:

@@ -33,6 +33,11 @@ def test_operations_and_tokens_of_a_training(
     assert int(updates) == facts["updates"] == facts["planned_updates"]
     layers = sum(weight.numel() for name, weight in target.named_parameters() if "layers" in name and weight.ndim == 2)
     assert float(operations) * 1e6 > 2 * layers  # of the target alone
+    # The folder is not empty now, so the same training fails: the row of the first one is not printed again.
+    assert training_speed.main(["train", "fastmtp", *map(str, folders), *short]) == 2
+    again = capsys.readouterr()
+    assert "| train fastmtp |" not in again.out
+    assert "the training ended with exit code 2" in again.err
 
 
 def test_tokens_are_those_of_the_updates_so_far() -> None:
@@ -45,3 +50,5 @@ def test_another_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert training_speed.main(["bench", "--out", "x"]) == 2
     assert training_speed.main(["train", "fastmtp"]) == 2
     assert "give the arguments of an `mtpc train` command" in capsys.readouterr().err
+    assert training_speed.main(["train", "fastmtp", "--out", "x", "--resume=state"]) == 2
+    assert "leave out --resume" in capsys.readouterr().err
