@@ -90,8 +90,9 @@ def test_prefix_cache_hits(plain: Server, drafted: Server, request: pytest.Fixtu
 
 def test_preempted_requests(plain: Server, drafted: Server) -> None:
     asked, body = prompts(16), {"max_tokens": 300, "ignore_eos": True}
+    preempted = drafted.metric("vllm:num_preemptions_total")
     found = [tokens(answer)[0] for answer in drafted.complete_all(asked, len(asked), **body)]
-    assert drafted.metric("vllm:num_preemptions_total") > 0
+    assert drafted.metric("vllm:num_preemptions_total") > preempted
     expected = [tokens(answer)[0] for answer in plain.complete_all(asked, len(asked), **body)]
     assert found == expected
 

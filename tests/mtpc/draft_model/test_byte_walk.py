@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from mtpc.draft_model import byte_walk, pair
 from mtpc.draft_model.byte_walk import ByteWalk
 from mtpc.draft_model.pair import PairPart
+from mtpc.draft_model.part import TextDraft
 from mtpc.errors import MTPCError
 from mtpc.lab.convert.pair import convert_pair
 from mtpc.lab.evaluation.decoding import probabilities, speculate_text
@@ -196,8 +198,11 @@ def test_verified_tokens_are_the_targets(target: Path, drafter: Path, monkeypatc
 
 
 @pytest.mark.thorough
-def test_sampled_output_is_the_targets(target: Path, drafter: Path) -> None:
-    """The second token of an output, whatever the first was, with both ways to verify."""
+def test_sampled_output_is_the_targets(target: Path, drafter: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second token of an output, whatever the first was, with both ways to verify.
+
+    Control: next to no probability is stated for a draft, so that every one is accepted.
+    """
     frozen, temperature = FrozenTarget(target, dtype=torch.float32), 1.2
     prompt = ids_of(TEXTS[1], target)
     part = load(drafter, target, lazily=False)
@@ -206,15 +211,29 @@ def test_sampled_output_is_the_targets(target: Path, drafter: Path) -> None:
         texts = torch.tensor([[*prompt, token] for token in range(part.vocab_size)])
         seconds = probabilities(frozen.model(texts).logits[:, -1].double(), temperature)
     expected = dict(enumerate((first @ seconds).tolist()))
-    for lazily in (False, True):
-        part.verifies_lazily = lazily
+
+    def sample() -> tuple[float, int]:
+        """Return the p-value of the second tokens, and the number of accepted drafts."""
         generator, counts, accepted = torch.Generator().manual_seed(7), Counter[int](), 0
         for _ in range(500):
             decoded = speculate_text(frozen, part, prompt, 2, 1, temperature=temperature, generator=generator)
             counts[decoded.tokens[1]] += 1
             accepted += sum(decoded.accepted)
-        assert chi_square(counts, expected).p > 1e-4
-    assert accepted > 5
+        return chi_square(counts, expected).p, accepted
+
+    for lazily in (True, False):
+        part.verifies_lazily = lazily
+        p, accepted = sample()
+        assert p > 1e-4 and accepted > 5
+    honest = part.draft
+
+    def misstated(*arguments: Any) -> TextDraft:
+        tokens, probs, _ = honest(*arguments)
+        return TextDraft(tokens, torch.full_like(probs, 1e-9))
+
+    monkeypatch.setattr(part, "draft", misstated)
+    p, accepted = sample()
+    assert p < REJECT_BELOW and accepted > 250
 
 
 def test_a_long_token_ends_a_draft(target: Path, drafter: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -111,9 +111,12 @@ class BenchOptions:
             show_default="60 prompts of this package, half of them code",
         ),
     ] = SHIPPED
-    out: Annotated[Path, typer.Option(callback=folder_to_write, help="Folder for results and server logs.")] = Path(
-        "runs/bench"
-    )
+    out: Annotated[
+        Path,
+        typer.Option(
+            callback=folder_to_write, help="Folder for results and server logs; earlier results are replaced."
+        ),
+    ] = Path("runs/bench")
     draft_times: Annotated[
         bool, typer.Option(help="Time drafting and its parts, without synchronizing the device.")
     ] = True

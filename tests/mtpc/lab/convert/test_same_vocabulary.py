@@ -137,6 +137,13 @@ def test_rows_in_any_order() -> None:
     assert with_rows(bias, torch.tensor([-1, 1, 0, -1])).tolist() == [1.5, 2.0, 1.0, 1.5]
 
 
+def test_settings_that_the_engines_draft_loop_does_not_have(target: Path, tmp_path: Path) -> None:
+    for option in ("--min-confidence=0.5", "--context=64", "--slots=4"):
+        result = convert(target, target, tmp_path / "out", "--method", "same", option)
+        assert result.exit_code == 2
+        assert f"{option.partition('=')[0]} has no effect with --method same" in result.output
+
+
 def test_nothing_to_change(target: Path, tmp_path: Path) -> None:
     for method in ("auto", "same"):
         result = convert(target, target, tmp_path / "out", "--method", method, "--num-drafts", "3")

@@ -10,9 +10,11 @@ import typer
 from mtpc.lab.cli import method_options as options
 from mtpc.lab.options.numbers import MOST_DRAFTS
 from mtpc.lab.options.paths import new_folder
+from mtpc.lab.options.settings import refuse_options
 
 
 def convert(
+    invocation: typer.Context,
     draft: Annotated[
         str, typer.Argument(help="Draft model: a folder, or a Hugging Face id as in owner/name@revision.")
     ],
@@ -44,10 +46,10 @@ def convert(
     """Make any small language model a drafter, also one with another tokenizer than the target.
 
     Writes a checkpoint that refers to the draft model, and the digests of both vocabularies. A draft model with the
-    target's vocabulary is served by the engines' own draft loops. If its ids or its number of tokens differ from the
-    target's, the command writes a copy with the target's; if not, it writes nothing. The last lines are the commands
-    that serve it. The output stays the target's at every temperature. Methods TLI, SLEM and SLRS are those of
-    https://arxiv.org/abs/2502.05202.
+    target's vocabulary is served by the engines' own draft loops, where --min-confidence, --context and --slots have no
+    effect. If its ids or its number of tokens differ from the target's, the command writes a copy with the target's; if
+    not, it writes nothing. The last lines are the commands that serve it. The output stays the target's at every
+    temperature. Methods TLI, SLEM and SLRS are those of https://arxiv.org/abs/2502.05202.
 
     Example:
     ```
@@ -61,6 +63,8 @@ def convert(
     from mtpc.lab.text.count_vocabulary import text_tokens
     from mtpc.lab.text.overlap import SAME
 
+    if method == SAME:
+        refuse_options(invocation, {"min_confidence", "context", "slots"}, "with --method same")
     check_folder(target)
     tokenizer = load_tokenizer(target)
     ids = text_tokens(text, tokenizer)
