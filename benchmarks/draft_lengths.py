@@ -87,6 +87,13 @@ class Request:
         ends = self.models.target.end_tokens
         return len(self.text) - len(self.prompt) >= max_tokens or any(token in ends for token in self.emitted)
 
+    def useful(self, max_tokens: int) -> int:
+        """Return how many tokens of the last step belong to the output, which ends within a step."""
+        ends = self.models.target.end_tokens
+        emitted = next((place for place, token in enumerate(self.emitted, 1) if token in ends), len(self.emitted))
+        before = len(self.text) - len(self.prompt) - len(self.emitted)
+        return min(emitted, max_tokens - before)
+
     def draft(self, count: int, copied: Copied | None) -> Draft:
         """Draft this many tokens."""
         temperatures = torch.full((1,), self.temperature, device=self._hidden.device) if self.temperature else None
@@ -130,7 +137,7 @@ class Step(NamedTuple):
     """One decoding step of a batch.
 
     Attributes:
-        tokens: Emitted tokens.
+        tokens: Emitted tokens that belong to the outputs.
         drafts: Verified draft tokens.
         cost: Cost, relative to a step of one request without a draft.
     """
@@ -177,7 +184,7 @@ def steps(
             request.verify(tokens, draft)
         costs, verified = DEFAULT_COSTS.of(greedy), sum(map(len, cut))
         drafting = costs.draft(batch_size) * lengths.budget.share(planned)
-        emitted = sum(len(request.emitted) for request in batch)
+        emitted = sum(request.useful(max_tokens) for request in batch)
         yield Step(emitted, verified, costs.step(batch_size, verified) + drafting)
 
 

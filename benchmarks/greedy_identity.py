@@ -230,7 +230,7 @@ def result(name: str, found: Outputs, different: Sequence[FirstDifference], tie:
         "not rounding": len(wrong),
         "draft tokens": round(found.drafts.draft_tokens),
         "accepted": round(found.drafts.accepted),
-        "acceptance length": round(found.drafts.acceptance_length, 2),
+        "acceptance length of drafts": round(found.drafts.acceptance_length, 2),
         "seconds": round(found.seconds),
         DIFFERENCES: [each._asdict() for each in different],
     }

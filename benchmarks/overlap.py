@@ -157,7 +157,8 @@ def positions(target: FrozenTarget, prompts: Sequence[list[int]], length: int, e
     """
     for prompt in prompts:
         ids = torch.tensor([prompt], device=target.device)
-        drawn = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": length}
+        drawn = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0}
+        drawn |= {"max_new_tokens": length}
         text = target.model.generate(ids, attention_mask=torch.ones_like(ids), **drawn)
         with torch.inference_mode():
             probs = target.model(input_ids=text).logits[0].double().softmax(-1).cpu()

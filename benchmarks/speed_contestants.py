@@ -97,7 +97,7 @@ def contestants(given: argparse.Namespace, engine: Engine, longest_prompt: int) 
         native = (name, folder) in given.native
         chain = replace(plain, num_drafts=numbers[name], extra=(*plain.extra, *own), native=native)
         chain = chain if native else replace(chain, drafter=folder)
-        made_of = {"drafter": digest(folder), "drafts": numbers[name], "arguments": own}
+        made_of = {"drafter": digest(folder), "drafts": numbers[name], "own_arguments": own}
         yield Contestant(name, chain, temperatures, made_of)
         for title, nodes, count in () if native else trees.titles():
             extra = tree_arguments(chain.extra, given.max_children, nodes, count)

@@ -10,12 +10,13 @@ The acceptance length comes from /metrics, which SGLang publishes with --enable-
 from __future__ import annotations
 
 import argparse
+import sys
 import urllib.error
 import urllib.request
 from functools import partial
 from typing import Any
 
-from openai import OpenAI
+from openai import BadRequestError, OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
 # Counters: vLLM's drafts and accepted draft tokens, SGLang's target forward passes and output tokens.
@@ -41,6 +42,8 @@ def metrics(url: str) -> dict[str, float]:
             text = page.read().decode()
     except urllib.error.HTTPError:
         return {}
+    except urllib.error.URLError as error:
+        sys.exit(f"{url} does not answer ({error.reason}): start a server first, as with examples/serve_vllm.sh.")
     totals: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -78,7 +81,10 @@ def main() -> None:
         temperature=arguments.temperature,
     )
 
-    print(f"{text_of(ask().choices[0])}\n")
+    try:
+        print(f"{text_of(ask().choices[0])}\n")
+    except BadRequestError as error:  # such as --chat with a target without a chat template
+        sys.exit(f"{url} refused the request: {error}")
     for chunk in ask(stream=True):
         for choice in chunk.choices:
             print(text_of(choice), end="", flush=True)

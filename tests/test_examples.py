@@ -65,6 +65,13 @@ def test_the_client_prints_both_completions_and_the_acceptance_length() -> None:
         assert "acceptance length: unknown" in client(url)
 
 
+def test_the_client_says_what_is_missing() -> None:
+    command = [sys.executable, EXAMPLES / CLIENT, "--url", "http://127.0.0.1:9"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("http://127.0.0.1:9 does not answer (") and ended.stderr.count("\n") == 1
+
+
 def test_the_client_reads_chats_and_sglangs_metrics() -> None:
     module: ModuleType = load(CLIENT)
     choice = {"index": 0, "finish_reason": "stop", "logprobs": None}

@@ -109,7 +109,8 @@ class DrafterForCausalLM(nn.Module):
         """Load the checkpoint folder strictly, with positions of the parallel part that are never drafted left out.
 
         Args:
-            weights: Ignored: vLLM's iterator over the tensors would not reveal missing ones.
+            weights: Begun, because vLLM takes the time of loading from then on, and ignored: the iterator over the
+                tensors would not reveal missing ones.
 
         Returns:
             The names of all loaded tensors.
@@ -120,6 +121,7 @@ class DrafterForCausalLM(nn.Module):
         if self.is_loaded:
             raise MTPCError(f"the weights of {self.folder} have been loaded already: {FIX}.")
         self.is_loaded = True
+        next(iter(weights), None)
         placed = next(self.parameters(), None)
         drafter, loaded = load_drafter(self.folder, self.target), set()
         if self.parallel is not None:
@@ -138,7 +140,8 @@ class DrafterForCausalLM(nn.Module):
                 self.model.own.load_state_dict(own.state_dict())
                 loaded |= {f"model.own.{name}" for name in own.state_dict()}
             tensors = drafter.autoregressive.state_dict().items()
-            named = ((f"model.{name}", tensor) for name, tensor in tensors if not name.startswith("own."))
+            dtype = next(self.model.parameters()).dtype  # vLLM warns of other ones
+            named = ((f"model.{name}", tensor.to(dtype)) for name, tensor in tensors if not name.startswith("own."))
             loaded |= AutoWeightsLoader(self).load_weights(named, mapper=STACKED)
         return loaded
 

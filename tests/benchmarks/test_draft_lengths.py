@@ -54,6 +54,8 @@ def test_greedy_outputs_and_costs(models: Models, way: str, batch_size: int, cop
         assert output == reference.greedy(request.prompt, len(output))
     if way == "always all":
         assert all(step.drafts > 2 * batch_size for step in found)
+    if batch_size == 1:  # the first token of an output comes from the prompt, and what exceeds it does not count
+        assert sum(step.tokens for step in found) == len(PROMPTS) * (LENGTH - 1)
     for step in found:
         assert batch_size <= step.tokens <= batch_size + step.drafts
         assert step.cost >= DEFAULT_COSTS.step(batch_size, step.drafts)

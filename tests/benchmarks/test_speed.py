@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from benchmarks import speed
 from benchmarks.speed_contestants import contestants
@@ -17,6 +18,7 @@ from mtpc.lab.servers.engine import Engine, ServerSettings
 from mtpc.lab.servers.ngram import Ngram
 from mtpc.lab.servers.sglang_engine import SGLANG, sglang_command
 from mtpc.lab.servers.vllm_engine import VLLM, vllm_counters
+from mtpc.lab.text.prompts import SHIPPED
 from tests.mtpc.lab.bench.figures import measurement, point
 from tests.mtpc.lab.chat_folder import make_chat_folder
 from tests.support.random_models import make_copying
@@ -58,6 +60,17 @@ def test_chains_and_trees_of_every_drafter() -> None:
     arguments.max_children = None
     with pytest.raises(MTPCError, match="--trees needs --max-children"):
         list(contestants(arguments, SGLANG, 100))
+
+
+def test_kept_results_are_of_all_arguments() -> None:
+    """Those of all servers, and those of one drafter."""
+    made = []
+    for more in ([], ["--server-arg=--dtype=bfloat16"], ["--drafter-arg=own=--y"]):
+        arguments = speed.read_arguments(given("--prompts", str(SHIPPED), *more))
+        benchmark = speed.Benchmark(arguments, VLLM, Console())
+        own = next(one for one in benchmark.others if one.name == "own")
+        made.append(benchmark._file(own, 0.0, next(iter(benchmark.asked)))[1])
+    assert made[0] != made[1] and made[0] != made[2] and made[1] != made[2]
 
 
 def test_names_that_nothing_is_measured_by() -> None:

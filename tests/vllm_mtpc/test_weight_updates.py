@@ -11,7 +11,10 @@ from torch import nn
 from vllm.distributed.weight_transfer.base import WeightTransferEngine
 
 from mtpc.errors import MTPCError
+from vllm_mtpc import register
 from vllm_mtpc.model import DrafterForCausalLM
+
+register()
 
 
 def bare() -> Any:

@@ -79,8 +79,23 @@ def test_a_slow_machine_times_what_is_needed_once() -> None:
     machine = Machine(40.0)
     cost = measure_costs(machine.step, None, 64, 16, clock=machine)
     assert cost.drafting == ((1, 0.0),)
-    assert machine.calls == [tokens for tokens in MEASURED_TOKENS if tokens <= ALWAYS_MEASURED]
+    assert machine.calls == 2 * [tokens for tokens in MEASURED_TOKENS if tokens <= ALWAYS_MEASURED]
     assert cost.step(8, 24) > 1.5 * cost.step(8, 0)
+
+
+@pytest.mark.parametrize("preparing", [0.5, 3.0, 30.0])
+def test_first_calls_do_not_count_however_long_they_take(preparing: float) -> None:
+    """The first call of all takes longest, so its time as the unit would make all longer steps look free."""
+    machine = Machine(0.05)
+    warm = machine.step
+
+    def step(tokens: int) -> None:
+        machine.now += preparing / tokens if tokens not in machine.calls else 0.0
+        warm(tokens)
+
+    cost = measure_costs(step, machine.draft, 16, 16, clock=machine)
+    assert [times for _, times in cost.verifying] == pytest.approx([(0.1 + 0.01 * n) / 0.11 for n, _ in cost.verifying])
+    assert cost.drafting == tuple((n, pytest.approx(0.02 * n / 0.11)) for n in MEASURED_REQUESTS)
 
 
 def test_ranks_call_as_often_as_the_first_one_says() -> None:

@@ -81,14 +81,16 @@ def check_measured_server(served: MeasuredServer) -> None:
     method_of(served.drafter).read_config(Path(served.drafter))
 
 
-def copying_config(cost: StepCost) -> dict[str, Any]:
+def copying_config(cost: StepCost | None) -> dict[str, Any]:
     """Return vLLM's additional-config for prompt lookup.
 
     Args:
-        cost: Measured costs of decoding steps, by which draft lengths adapt on a CPU. On a GPU they do not.
+        cost: Measured costs of decoding steps, by which draft lengths adapt on a CPU. On a GPU they do not. None: the
+            server measures them when it starts.
     """
-    step_cost = {} if torch.cuda.is_available() else {"step_cost": cost.model_dump(exclude_defaults=True)}
-    return {"mtpc": {"copy": True} | step_cost}
+    if cost is None or torch.cuda.is_available():
+        return {"mtpc": {"copy": True}}
+    return {"mtpc": {"copy": True, "step_cost": cost.model_dump(exclude_defaults=True)}}
 
 
 def configuration(served: MeasuredServer, ranges: Ranges, copying: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -145,7 +147,7 @@ def _sglang(served: MeasuredServer, ranges: Ranges, copying: Mapping[str, Any] |
     if copying is not None and not on_gpu:
         number = max(COPIED_DRAFTS, method.read_config(Path(served.drafter)).num_drafts)
         (section,) = copying.values()
-        cost = section["step_cost"]
+        cost = section.get("step_cost")
     adapts = on_gpu and len(ranges) > 1 and not method.reads_text
     if adapts:
         number = max(best for _, _, best in ranges)

@@ -44,8 +44,9 @@ def plan(
     `mtpc bench` measure a temperature above 0 as well.
 
     With --out it writes a configuration that serves the measured target and drafter, or no drafter where none gives a
-    speedup. For SGLang on a GPU, it also writes FILE.steps.json with K by batch size; on a CPU, SGLang's draft length
-    adapts in each step. Add the --server-arg of the benchmark to the configuration yourself.
+    speedup. With another --engine than the measured one it writes no `step_cost`. For SGLang on a GPU, it also writes
+    FILE.steps.json with K by batch size; on a CPU, SGLang's draft length adapts in each step. Add the --server-arg of
+    the benchmark to the configuration yourself.
 
     Examples:
     ```
@@ -111,13 +112,20 @@ def plan(
     note = extrapolation_note(timed, max_batch)
     if note is not None:
         terminal.print(note, highlight=False)
-    lengths = {"num_speculative_tokens_per_batch_size": ranges}
-    copying = configuration.copying_config(found.cost)
-    for title, values in (("In --speculative-config:", lengths), ("For prompt lookup, --additional-config:", copying)):
-        terminal.print(title, highlight=False)
-        terminal.out(json.dumps(values), highlight=False)
+    copying, own = configuration.copying_config(found.cost), engine or (served and served.engine)
+    if own == "sglang":
+        best_by_size = ", ".join(f"{drafts} for {first} to {last}" for first, last, drafts in ranges)
+        terminal.print(f"Best K by batch size: {best_by_size}.", highlight=False)
+    else:
+        lengths = {"num_speculative_tokens_per_batch_size": ranges}
+        for title, values in (("--speculative-config", lengths), ("--additional-config with prompt lookup", copying)):
+            terminal.print(f"For vLLM's {title}:", highlight=False)
+            terminal.out(json.dumps(values), highlight=False)
     if out is not None and served is not None:
-        served = served if engine is None else served._replace(engine=engine)
+        if engine not in (None, served.engine):
+            other = f"All costs are those of {served.engine}: measure with `mtpc bench --engine {engine}` as well."
+            terminal.print(other, highlight=False)
+            served, copying = served._replace(engine=str(engine)), configuration.copying_config(None)
         settings = configuration.configuration(served, ranges, copying if copy else None)
         configuration.check_steps_writable(out, settings, force)
         configuration.write(out, served, settings, note)

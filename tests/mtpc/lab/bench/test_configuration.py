@@ -115,11 +115,17 @@ def test_with_copying_on_a_gpu_drafts_have_the_drafters_own_length(
 def test_sglang_copies_with_an_adaptive_draft_length(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     out = measured.with_name("own.yaml")
-    assert plan(measured, "--engine", "sglang", "--copy", "--out", out).exit_code == 0
-    found = written(out)
-    assert found["speculative-num-steps"] == 10
-    query = dict(parse_qsl(found["speculative-token-map"].removeprefix("?")))
-    assert query["copy"] == "true"
+    for engine in ("vllm", "sglang"):  # where the costs are those of the other engine, the server measures its own
+        measured.write_text(json.dumps(json.loads(measured.read_text()) | {"settings": served(engine)._asdict()}))
+        result = plan(measured, "--engine", "sglang", "--copy", "--out", out, "--force")
+        assert result.exit_code == 0
+        assert "Best K by batch size: " in result.output and "--additional-config" not in result.output
+        found = written(out)
+        assert found["speculative-num-steps"] == 10
+        query = dict(parse_qsl(found["speculative-token-map"].removeprefix("?")))
+        assert query["copy"] == "true"
+        assert ("All costs are those of vllm" in result.output) is (engine == "vllm")
+        assert ("step_cost" in query) is (engine == "sglang")
     assert StepCost.model_validate_json(query["step_cost"]) == COST
 
 
