@@ -98,6 +98,21 @@ def test_first_calls_do_not_count_however_long_they_take(preparing: float) -> No
     assert cost.drafting == tuple((n, pytest.approx(0.02 * n / 0.11)) for n in MEASURED_REQUESTS)
 
 
+def test_a_step_that_is_always_held_up_does_not_make_longer_ones_cheap() -> None:
+    """As the one token of the unit, by which all costs are divided."""
+    machine = Machine(0.05)
+    quiet = machine.step
+
+    def step(tokens: int) -> None:
+        machine.now += 2.0 if tokens in (1, 2, 6) else 0.0
+        quiet(tokens)
+
+    cost = measure_costs(step, machine.draft, 16, 16, clock=machine)
+    expected = {1: 0.13, 2: 0.13, 3: 0.13, 4: 0.14, 6: 0.18, 8: 0.18, 12: 0.22, 16: 0.26}
+    assert cost.verifying == tuple((n, pytest.approx(seconds / 0.13)) for n, seconds in expected.items())
+    assert cost.drafting == tuple((n, pytest.approx(0.02 * n / 0.13)) for n in MEASURED_REQUESTS)
+
+
 def test_ranks_call_as_often_as_the_first_one_says() -> None:
     """Whatever their own clocks say."""
     slow, fast = Machine(40.0), Machine(0.01)
