@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,14 @@ def ids_of(text: str, target: Path) -> list[int]:
     return ids
 
 
+def drafts_of_all(part: PairPart, target: Path, emitted: Sequence[list[int]]) -> TextDraft:
+    """The draft of three tokens after each text and what was emitted since; one request is greedy."""
+    for text, more in zip(TEXTS, emitted, strict=True):
+        part.add(text, lambda text=text, more=more: ids_of(text, target) + more, more)
+    noise = torch.rand(len(TEXTS), 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return part.draft(TEXTS, [0.7, 1.0, 0.0, 1.3], [3] * len(TEXTS), noise)
+
+
 def q_of_all(part: PairPart, drafter: Path, text: bytes, temperature: float) -> np.ndarray:
     """Q of every token after a text, by forward passes of the draft model over whole texts."""
     model = AutoModelForCausalLM.from_pretrained(Pair().read_config(drafter).model, dtype=torch.float32)
@@ -98,6 +107,25 @@ def test_tokens_are_drawn_from_the_q_of_all_tokens(
     assert stated == pytest.approx({token: q[token] for token in stated}, rel=1e-4)
     assert len(counts) > 5
     assert any(len(part.tokenizers.target.tokens.tokens[token]) > seen for token in counts) == (seen == 1)
+
+
+def test_questions_about_a_position_are_of_the_text_before_it(target: Path, drafter: Path) -> None:
+    """The answers are those of a draft that begins there, and what is drafted later is not changed by them."""
+    part, rows = load(drafter, target, lazily=True), torch.arange(len(TEXTS))
+    token = part.tokenizers.target.tokens.by_bytes()[b" times"]
+    draft = drafts_of_all(part, target, [[]] * len(rows))
+    emitted = draft.tokens
+
+    def q(draft: TextDraft, position: int) -> Tensor:
+        assert draft.lazy is not None
+        return draft.lazy.of(rows, torch.full_like(rows, position), torch.full_like(rows, token))
+
+    for position in reversed(range(3)):  # a question changes what is behind it in a slot
+        begun = drafts_of_all(load(drafter, target, lazily=True), target, [tokens[:position] for tokens in emitted])
+        torch.testing.assert_close(q(draft, position), q(begun, 0), rtol=1e-4, atol=0.0)
+    later, fresh = (drafts_of_all(each, target, emitted) for each in (part, load(drafter, target, lazily=True)))
+    assert later.tokens == fresh.tokens and later.lazy is not None and fresh.lazy is not None
+    torch.testing.assert_close(later.lazy.stated, fresh.lazy.stated, rtol=1e-4, atol=0.0)
 
 
 @pytest.mark.thorough

@@ -9,6 +9,7 @@ import torch
 
 from mtpc.draft import DraftContext, TreeDraft
 from mtpc.errors import MTPCError
+from mtpc.parallel import joint
 from mtpc.parallel.tree import grow_tree, level_widths
 from tests.mtpc.parallel.windows import VOCAB, WINDOW, inputs, make_circuit_part
 from tests.oracles import circuit_ops
@@ -105,10 +106,12 @@ def test_one_child_a_node_is_the_greedy_chain(circuit: str, token_input: bool) -
 
 @pytest.mark.parametrize("circuit", ["ff", "cp", "hmm", "btree"])
 @torch.inference_mode()
-def test_rows_are_independent_and_a_depth_is_kept(circuit: str) -> None:
+def test_rows_are_independent_and_a_depth_is_kept(circuit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where memory is for one request at a time."""
     part = make_circuit_part(circuit)
     hidden, token, temperature, _ = inputs(6, part)
-    together = rows_of(part.draft_tree(DraftContext.of_target(hidden, token), temperature, 20, 4, depth=3))
+    context = DraftContext.of_target(hidden, token)
+    together = rows_of(part.draft_tree(context, temperature, 20, 4, depth=3))
     alone = [
         rows_of(
             part.draft_tree(
@@ -120,6 +123,8 @@ def test_rows_are_independent_and_a_depth_is_kept(circuit: str) -> None:
     assert together == alone
     assert max(len(x) for tree in together for x in tree) == 3
     assert part.draft_tree(DraftContext.of_target(hidden[:0], token[:0]), None, 20, None).tokens.shape == (0, 20)
+    monkeypatch.setattr(joint, "MAX_PROBS", 1)
+    assert rows_of(part.draft_tree(context, temperature, 20, 4, depth=3)) == together
 
 
 @pytest.mark.parametrize("token_input", [False, True])

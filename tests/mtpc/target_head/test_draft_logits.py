@@ -40,6 +40,13 @@ def test_every_row_has_the_logits_of_its_vocabulary(numbers: list[int]) -> None:
     torch.testing.assert_close(logits, one_at_a_time(states, numbers))
 
 
+def test_the_head_of_some_requests_has_their_vocabularies() -> None:
+    """With equally many states for each request."""
+    numbers, states = torch.tensor([2, 0, 3, 1]), torch.randn(4, 2, SIZE)
+    head, some = DraftLogits(VOCABULARIES, HEAD).head(numbers), slice(1, 3)
+    torch.testing.assert_close(head.of_rows(some).logits(states[some]), head.logits(states)[some])
+
+
 @pytest.mark.parametrize("numbers", [[0], [2], [3], [1, 1, 1], [2, 0, 3, 1, 1, 0, 2, 3, 2], []])
 def test_greedy_tokens_are_those_of_the_largest_logits(numbers: list[int]) -> None:
     states, logits = torch.randn(len(numbers), SIZE), DraftLogits(VOCABULARIES, HEAD)

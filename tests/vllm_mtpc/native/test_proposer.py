@@ -94,8 +94,10 @@ def proposer(monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-def step(made: Any, emitted: list[int], temperature: Tensor | None, generators: Any = None) -> list[list[int]]:
-    """Run one step of the runner, in which the target has emitted a token for each request."""
+def step(
+    made: Any, emitted: list[int], temperature: Tensor | None, generators: Any = None, start: int = 0
+) -> list[list[int]]:
+    """Run one step of the runner, in which the target has emitted a token for each request; start: of its positions."""
     requests = made.__dict__.setdefault("requests", requests_of(PROMPTS))
     batch = SimpleNamespace(req_ids=list(PROMPTS), all_greedy=temperature is None)
     tokens = torch.tensor([[token, -1] for token in emitted])
@@ -105,7 +107,7 @@ def step(made: Any, emitted: list[int], temperature: Tensor | None, generators: 
     )
     drafts: list[list[int]] = made.propose(
         num_speculative_tokens=DRAFTS,
-        target_positions=torch.arange(3),
+        target_positions=torch.arange(start, start + 3),
         target_hidden_states=torch.zeros(3, SIZE),
         next_token_ids=torch.tensor(emitted, dtype=torch.int32),
         token_indices_to_sample=torch.arange(3),
@@ -155,15 +157,16 @@ def test_greedy_drafts_are_the_most_probable_of_the_mixture(proposer: Any, proba
 
 
 def test_draws_of_a_seeded_request_are_its_own(proposer: Any) -> None:
-    """They repeat, whatever else is drawn."""
+    """They repeat, whatever else is drawn, but at another position they are others."""
 
-    def draws() -> list[list[int]]:
-        return step(proposer(adaptive=True), EMITTED, HEAT, {1: torch.Generator().manual_seed(7)})
+    def draws(start: int = 0) -> list[list[int]]:
+        return step(proposer(adaptive=True), EMITTED, HEAT, {1: torch.Generator().manual_seed(7)}, start)
 
     drafts = [draws() for _ in range(20)]
     assert len({tuple(draft[1]) for draft in drafts}) == 1
     assert len({tuple(draft[0]) for draft in drafts}) > 1
     assert {len(draft[1]) for draft in drafts} == {DRAFTS}
+    assert len({tuple(draws(start)[1]) for start in range(20)}) > 1
 
 
 @pytest.mark.parametrize(("ranks", "expected"), [(1, 0), (2, DRAFTS)])

@@ -39,7 +39,9 @@ def request(prompt: list[int], tenant: str | None = None) -> Any:
 
 
 @pytest.mark.parametrize("stated", [True, False])
-@pytest.mark.parametrize("drafts", [[[1], []], [[1, 2], [3]], [[1, 2], [3, 4, 5, 0]], [[1, 2, 5], []]])
+@pytest.mark.parametrize(
+    "drafts", [[[1], []], [[1, 2], [3]], [[1, 2], [3, 4, 5, 0]], [[1, 2, 5], []], [[1, 2, 3], [3, 4, 5, 0]]]
+)
 def test_distributions_are_as_wide_as_the_longest_draft(stated: bool, drafts: list[list[int]]) -> None:
     asked: list[Any] = []
 

@@ -115,6 +115,19 @@ def test_first_tokens_are_the_targets(sampler: Any) -> None:
         assert value > 1e-4 if honest else value < REJECT_BELOW
 
 
+def test_rejected_drafts_become_tokens_that_their_request_drafts_too_rarely(sampler: Any) -> None:
+    """Each request drafts one of two tokens, more often than the target emits them, in another order than verified."""
+    rows = 300
+    drafts = torch.arange(rows)[:, None] % (V - 1)
+    drafted = torch.nn.functional.one_hot(torch.stack([drafts, drafts + 1]), V).sum(0)
+    LAST_DRAFT.lazy = Known(drafted.double() / 2, drafts)
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(0))
+    first, second = verified(sampler, drafts, [1] * rows, order.tolist(), torch.zeros(V), [1.0] * rows).long().T
+    rejected = second == PADDING
+    assert torch.equal(drafted[order, 0].gather(1, first[:, None])[:, 0] == 0, rejected)
+    assert rejected.any() and not rejected.all()
+
+
 def test_greedy_requests_and_seeds(sampler: Any) -> None:
     logits = torch.tensor([0.1, 1.4, 1.2, -0.3, 0.9, 0.0, 0.2])
     drafts = torch.tensor([[1, 2], [2, 2], [3, 3], [3, 3]])

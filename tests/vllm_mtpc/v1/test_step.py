@@ -101,6 +101,28 @@ def test_where_nothing_is_copied_the_mixture_is_the_autoregressive_parts_distrib
         asked.clear()
 
 
+def test_a_mixture_is_drawn_from_each_requests_vocabulary() -> None:
+    numbers, copied, given = torch.tensor([0, 1, 0]), torch.full((ROWS,), 0.5), list[Tensor | None]()
+
+    def drawn_mixed(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+        given.append(arguments[-1])
+        return TOKENS, torch.zeros(ROWS, VOCABULARY), copied
+
+    copying = Copying.begin(Copied(torch.ones(ROWS, 2, dtype=torch.int64), torch.ones(ROWS, 2)))
+    step = V1DraftStep([STATES], [TOKENS], 2, 0, "sampled", torch.ones(ROWS), torch.rand(ROWS, 2), numbers, copying)
+    for _ in range(2):
+        step.draft_next(SimpleNamespace(drawn_mixed=drawn_mixed), STATES)
+    assert [chosen is numbers for chosen in given] == [True] * 2
+
+
+def test_layers_that_draft_nothing_leave_their_state_to_the_parallel_part() -> None:
+    """Though vLLM uses their buffer again."""
+    step, states = V1DraftStep([STATES], [TOKENS], 0, 2, "greedy", None, None, None), STATES + 1
+    assert step.replace_state(states) is TOKENS
+    states.zero_()
+    assert torch.equal(step.context().states, STATES[:, None] + 1)
+
+
 def test_no_drafts_at_all() -> None:
     draft = V1DraftStep([STATES], [TOKENS], 0, 0, "mixed", None, None, None).drafts(None)
     assert draft.tokens.shape == (ROWS, 0)

@@ -20,7 +20,7 @@ from mtpc.parallel.config import CircuitConfig
 from mtpc.prompt_lookup.mixture import Copied, Copying
 from mtpc.prompt_lookup.request import CopyRequest, batch_proposals
 from mtpc.prompt_lookup.table import CopyTable
-from vllm_mtpc.v2.new_requests import on_new_request
+from vllm_mtpc.v2 import mixing
 from vllm_mtpc.v2.prompt_lookup import DeviceCopying
 from vllm_mtpc.v2.speculator import Speculator
 
@@ -148,13 +148,17 @@ def test_a_window_goes_on_with_what_is_left_to_copy(probabilistic: bool) -> None
     assert torch.equal(speculator.draft_tokens[:ROWS, AUTOREGRESSIVE:], expected.tokens)
 
 
-def test_a_new_request_begins_anew_in_its_slot() -> None:
-    states = SimpleNamespace(req_id_to_index={}, add_request=None)
+def test_a_new_request_begins_anew_in_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts, lengths = torch.zeros(SLOTS, 20, dtype=torch.int32), torch.zeros(SLOTS, dtype=torch.int32)
+    monkeypatch.setattr(mixing, "texts_on_device", lambda *_: texts)
+    states = SimpleNamespace(req_id_to_index={}, total_len=SimpleNamespace(gpu=lengths))
     states.add_request = lambda request, *_: states.req_id_to_index.update({request: 3})
-    slots = copying_of(TEXTS).slots
-    on_new_request(states, lambda _, slot, __: slots.begin(slot))
-    slots.offsets[:] = 1.0
+    speculator: Any = Speculator.__new__(Speculator)
+    speculator.max_num_reqs, speculator.num_speculative_steps, speculator.vocab_size = SLOTS, DRAFTS, VOCABULARY
+    speculator.device = torch.device("cpu")
+    speculator._begin_copying(TABLE, states)
+    slots = speculator.copying.slots
+    slots.offsets[:] = slots.proposed.chances[:] = 1.0
     states.add_request("a", 3, [1, 2, 3], 0, 5)
     assert slots.offsets.tolist() == [1.0, 1.0, 1.0, 0.0, 1.0]
-    assert not slots.proposed.chances[3].any()
-    assert slots.proposed.chances[2].any()
+    assert slots.proposed.chances.tolist() == [[chance] * DRAFTS for chance in slots.offsets.tolist()]
