@@ -40,6 +40,15 @@ def test_the_loop_states_the_mixture(temperature: float, seed: int) -> None:
         plain = plain.drafted(token, plain.drafter_probability(own))
 
 
+def test_a_token_that_is_reported_twice_counts_once() -> None:
+    """SGLang's loop reports the first token, which the step has reported already."""
+    mixing = Mixing(Copying.begin(Copied(torch.tensor([[1, 2]]), torch.full((1, 2), 0.9))), torch.ones(1, 1))
+    mixing.mixed(torch.full((1, 3), 1 / 3))
+    for _ in range(2):
+        mixing.drafted(torch.tensor([1]))
+    assert mixing.logits(torch.zeros(1, 3)).argmax(1).tolist() == [2]
+
+
 def test_the_most_probable_token_is_that_of_the_mixture() -> None:
     logits, copied = torch.tensor([[2.0, 0.0, 0.0]]).repeat(2, 1), torch.tensor([[1, 1], [1, 1]])
     copying = Copying.begin(Copied(copied, torch.tensor([[0.9, 0.9], [0.0, 0.0]])))

@@ -229,6 +229,8 @@ def test_lazy_distributions_are_verified_in_parts(filters: dict[str, Any], monke
         if honest:
             accepted = torch.minimum(probs, target).sum(1).mean()
             assert float((lengths > 1).double().mean()) == pytest.approx(float(accepted), abs=0.03)
+            kept = lengths[lengths > 1] == 3  # of what fills a draft, q is 1
+            assert float(kept.double().mean()) == pytest.approx(float(target[0, 0]), abs=0.04)
 
 
 def test_sglangs_own_rule_does_not_verify_lazy_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,7 +320,7 @@ def test_among_the_tokens_of_a_top_k_verdicts_are_those_among_all(
     for most, part in ((V, rows), (2, 1), (0, rows)):  # among few, some requests among few, among all
         monkeypatch.setattr(verify, "TOP_K", most)
         monkeypatch.setattr(verify, "PART_ON_CPU", part * places * V)
-        batch = batch_of([0.8] * rows, top_k, top_p, min_p, seed=torch.arange(rows))
+        batch = batch_of([0.5, 0.8, 1.3, 2.0] * (rows // 4), top_k, top_p, min_p, seed=torch.arange(rows))
         found.append(verdict(drafts, batch, logits, 3))
     for other in found[1:]:
         assert all(torch.equal(one, another) for one, another in zip(found[0], other, strict=True))
@@ -364,7 +366,7 @@ def test_a_large_batch_is_judged_in_parts(drafts: Draft | TreeDraft, monkeypatch
     """The results are those of the whole batch, in the memory of a part."""
     rows, places = 40, drafts.tokens.shape[1] + 1
     logits = torch.randn(rows, places, V, generator=torch.Generator().manual_seed(2))
-    parameters = [0.8] * rows, [3, 5] * (rows // 2), [0.9] * rows, [0.0, 0.1] * (rows // 2)
+    parameters = [0.5, 0.8, 1.3, 2.0] * (rows // 4), [3, 5] * (rows // 2), [0.9] * rows, [0.0, 0.1] * (rows // 2)
     batch = batch_of(*parameters, seed=torch.arange(rows))
     whole = verdict(drafts, batch, logits, 3)
     given, output = built(drafts, rows, 3), SimpleNamespace(next_token_logits=logits.flatten(0, 1))
