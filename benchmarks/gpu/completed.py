@@ -40,6 +40,14 @@ class Completed(NamedTuple):
         steps = self.steps - self.requests
         return (self.tokens - self.requests) / steps if steps else float("nan")
 
+    def after(self, first: Completed) -> Completed:
+        """Return what followed the first tokens, which come from the prompts.
+
+        Args:
+            first: Result of the same requests with outputs of one token.
+        """
+        return Completed(0, *(mine - its for mine, its in zip(self[1:], first[1:], strict=True)))
+
     def step_ms(self, concurrency: int) -> float:
         """Return the milliseconds of a decoding step, drafting included, where all outputs have the same length.
 

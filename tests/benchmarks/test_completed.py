@@ -19,3 +19,11 @@ def test_the_acceptance_length_is_that_of_the_benchmark() -> None:
 
 def test_a_single_token_takes_no_decoding_step() -> None:
     assert math.isnan(Completed(2, 2, 2, 1.0, 0.0).acceptance_length)
+
+
+def test_the_time_until_first_tokens_is_no_decoding_step() -> None:
+    """Eight requests: 0.4 s for the prompts, then five steps of 10 ms, of which 2 ms are drafting."""
+    first, whole = Completed(8, 8, 8, 0.4, 0.002), Completed(8, 88, 48, 0.45, 0.012)
+    found = whole.after(first)
+    assert math.isclose(found.step_ms(8), 10.0) and math.isclose(found.draft_ms(8), 2.0)
+    assert found.acceptance_length == whole.acceptance_length == 2.0
