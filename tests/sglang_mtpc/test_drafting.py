@@ -70,7 +70,7 @@ def inputs(rows: int, mode: Mode, copies: bool = False) -> DraftInputs:
         temperature[::2] = 0.0
     states = torch.randn(rows, 1, SIZE, generator=torch.Generator().manual_seed(rows))
     tokens = torch.arange(rows)[:, None] * 7 % VOCABULARY
-    batch = DraftInputs(states, tokens, temperature, torch.arange(rows) + 3, torch.full((rows,), 11))
+    batch = DraftInputs(states, tokens, temperature, torch.arange(rows) + 3, torch.arange(rows) * 3 + 1)
     if not copies:
         return batch
     chances = torch.full((rows, CHAIN.depth), 0.9) * (torch.arange(rows) % 2)[:, None]
@@ -117,7 +117,7 @@ def expected_chain(drafter: Path, batch: DraftInputs, row: int, drafts: int) -> 
 def test_chains_are_those_of_the_plain_loop(target: Path, tmp_path: Path, mode: Mode) -> None:
     """Each request's at its own temperature, from noise of its own seed and position, with its probabilities."""
     drafter = make_drafter(tmp_path / "hmm", target, "hmm")
-    batch = inputs(6, mode)._replace(positions=torch.arange(6) * 3 + 1)
+    batch = inputs(6, mode)
     warm = batch.temperature > 0
     batch = batch._replace(temperature=batch.temperature * torch.linspace(0.5, 2.0, 6))
     found = Drafting(window_of(drafter), CHAIN)(batch, mode)

@@ -83,6 +83,14 @@ def test_a_grammar_that_ends_with_the_step_does_not_end_it_before() -> None:
     assert ended(request(**asked), [[0, 1, 2]], grammar_ends_at=3)[1] == [0, 1, 2]
 
 
+def test_a_pattern_that_fails_ends_the_text_with_the_token_that_was_searched() -> None:
+    """SGLang names no length for it."""
+    made = request(stop=["x"], max_new_tokens=9)
+    made.sampling_params.stop_regex_strs = ["("]  # a request that asks for it is refused
+    reason, tokens = ended(made, [[0, 1, 2]])
+    assert (reason["type"], tokens) == ("abort", [0])
+
+
 def test_steps_of_any_length_end_alike() -> None:
     generator = random.Random(1)
     ends = set()

@@ -8,13 +8,20 @@ from typing import Any
 
 import pytest
 from torch import nn
+from vllm.distributed.weight_transfer import base
 from vllm.distributed.weight_transfer.base import WeightTransferEngine
 
 from mtpc.errors import MTPCError
-from vllm_mtpc import register
+from vllm_mtpc import weight_updates
 from vllm_mtpc.model import DrafterForCausalLM
 
-register()
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wrap vLLM's method for a test."""
+    name = "set_weight_update_target"
+    monkeypatch.setattr(WeightTransferEngine, name, getattr(WeightTransferEngine, name))
+    weight_updates.install(base)
 
 
 def bare() -> Any:
