@@ -46,7 +46,13 @@ class Completed(NamedTuple):
         Args:
             first: Result of the same requests with outputs of one token.
         """
-        return Completed(0, *(mine - its for mine, its in zip(self[1:], first[1:], strict=True)))
+        return Completed(
+            requests=0,
+            tokens=self.tokens - first.tokens,
+            steps=self.steps - first.steps,
+            seconds=self.seconds - first.seconds,
+            drafting=self.drafting - first.drafting,
+        )
 
     def step_ms(self, concurrency: int) -> float:
         """Return the milliseconds of a decoding step, drafting included, where all outputs have the same length.
