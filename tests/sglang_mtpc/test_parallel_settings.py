@@ -111,7 +111,7 @@ def test_a_hugging_face_id(target: Path, drafter: Path, tmp_path: Path, monkeypa
 @pytest.mark.parametrize("copying", [None, {"mtpc": {"copy": True, "step_cost": {"drafting": [[1, 0.1]]}}}])
 def test_a_configuration_of_mtpc_plan(copying: Any, target: Path, drafter: Path, tmp_path: Path) -> None:
     file, served = tmp_path / "own.yaml", MeasuredServer("sglang", str(target), str(drafter))
-    write(file, served, configuration(served, [[1, 4, 5], [5, 20, 0]], copying))
+    write(file, served.engine, configuration(served, [[1, 4, 5], [5, 20, 0]], copying))
     given = prepare_server_args(["--config", str(file), "--device", "cpu"])
     given.resolve_once()
     found = resolving_view(given)
@@ -120,7 +120,7 @@ def test_a_configuration_of_mtpc_plan(copying: Any, target: Path, drafter: Path,
     assert found.max_running_requests == 20
     assert copies(found.speculative_token_map) is (copying is not None)
     assert (read(found.speculative_token_map).step_cost is None) == (copying is None)
-    write(file, served, configuration(served, [[1, 20, 0]], None))
+    write(file, served.engine, configuration(served, [[1, 20, 0]], None))
     assert prepare_server_args(["--config", str(file)]).speculative_algorithm is None
 
 
@@ -129,7 +129,7 @@ def test_a_configuration_of_mtpc_plan_for_a_gpu(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     file, served = tmp_path / "own.yaml", MeasuredServer("sglang", str(target), str(drafter))
-    write(file, served, configuration(served, [[1, 4, 3], [5, 8, 5], [9, 20, 0]], None))
+    write(file, served.engine, configuration(served, [[1, 4, 3], [5, 8, 5], [9, 20, 0]], None))
     monkeypatch.undo()
     given = prepare_server_args(["--config", str(file), "--device", "cpu"])
     given.resolve_once()

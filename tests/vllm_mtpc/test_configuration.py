@@ -20,7 +20,7 @@ COPYING = {"mtpc": {"copy": True, "step_cost": COST.model_dump()}}
 def engine_config(target: Path, drafter: Path, ranges: list[list[int]], copying: Any, file: Path) -> Any:
     """What every way of starting vLLM builds first, from a file."""
     served = MeasuredServer("vllm", str(target), str(drafter))
-    write(file, served, configuration(served, ranges, copying))
+    write(file, served.engine, configuration(served, ranges, copying))
     parser = EngineArgs.add_cli_args(FlexibleArgumentParser())
     return EngineArgs.from_cli_args(parser.parse_args(["--config", str(file)])).create_engine_config()
 

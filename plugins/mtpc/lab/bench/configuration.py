@@ -17,11 +17,12 @@ from mtpc.draft_length.cost import StepCost
 from mtpc.errors import MTPCError
 from mtpc.files.json_file import is_folder, read_json
 from mtpc.lab.output_paths import try_file
-from mtpc.lab.servers.speculation import V1_ARGUMENTS, V1_ENVIRONMENT, speculative_values
+from mtpc.lab.servers.speculation import V1_ARGUMENTS, V1_PREFIX, speculative_values
 from mtpc.methods import method_of
 
 COPIED_DRAFTS = 10  # largest K with prompt lookup, whose draft length adapts
 SUFFIXES = (".yaml", ".yml")  # the only ones that the engines accept
+V1_SETTINGS = {argument.removeprefix("--"): True for argument in V1_ARGUMENTS}  # in a file for vLLM
 STEPS = "speculative-adaptive-config"  # of SGLang, which reads it from a file of its own
 
 Ranges = Sequence[Sequence[int]]
@@ -121,7 +122,7 @@ def _vllm(served: MeasuredServer, ranges: Ranges, copying: Mapping[str, Any] | N
         schedule = {"num_speculative_tokens_per_batch_size": ranges} if len(ranges) > 1 else {}
         values["speculative-config"] = speculative_values(drafter, most) | schedule
     if has_drafter(values) and method_of(drafter).reads_text:
-        values |= {argument.removeprefix("--"): True for argument in V1_ARGUMENTS}
+        values |= V1_SETTINGS
     return values
 
 
@@ -183,11 +184,10 @@ def has_drafter(values: Mapping[str, Any]) -> bool:
     return "speculative-config" in values or "speculative-algorithm" in values
 
 
-def serve_command(served: MeasuredServer, file: Path) -> str:
-    """Return the shell command that serves with a configuration file."""
-    command = f"{ENGINES[served.engine].command} --config {shlex.quote(str(file))}"
-    needs_v1 = served.engine == "vllm" and method_of(served.drafter).reads_text
-    return " ".join([*(f"{name}={value}" for name, value in V1_ENVIRONMENT.items() if needs_v1), command])
+def serve_command(engine: str, file: Path, values: Mapping[str, Any]) -> str:
+    """Return the shell command that serves with a file of these settings."""
+    command = f"{ENGINES[engine].command} --config {shlex.quote(str(file))}"
+    return " ".join([*V1_PREFIX, command]) if V1_SETTINGS.keys() <= values.keys() else command
 
 
 def check_writable(file: Path, force: bool) -> None:
@@ -231,17 +231,17 @@ def _steps_file(file: Path) -> Path:
     return file.with_suffix(".steps.json")
 
 
-def write(file: Path, served: MeasuredServer, values: Mapping[str, Any], note: str | None = None) -> None:
+def write(file: Path, engine: str, values: Mapping[str, Any], note: str | None = None) -> None:
     """Write a configuration, below comments with the commands that serve with it and that made it.
 
     Args:
         file: File to write.
-        served: Engine, target and drafter.
+        engine: Name of the engine.
         values: Settings of `configuration`.
         note: A further comment, of one line.
     """
     made = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    comments = [serve_command(served, file), f"Made by `{made}`.", *([note] if note else [])]
+    comments = [serve_command(engine, file, values), f"Made by `{made}`.", *([note] if note else [])]
     file.parent.mkdir(parents=True, exist_ok=True)
     if STEPS in values:
         _steps_file(file).write_text(json.dumps(values[STEPS], indent=2), encoding="utf-8")

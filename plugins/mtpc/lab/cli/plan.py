@@ -128,7 +128,8 @@ def plan(
             served, copying = served._replace(engine=str(engine)), configuration.copying_config(None)
         settings = configuration.configuration(served, ranges, copying if copy else None)
         configuration.check_steps_writable(out, settings, force)
-        configuration.write(out, served, settings, note)
+        configuration.write(out, served.engine, settings, note)
         if not configuration.has_drafter(settings):
             terminal.print("No K gives a speedup: the configuration has no drafter.", highlight=False)
-        terminal.out(f"written to {out}: {configuration.serve_command(served, out)}", highlight=False)
+        command = configuration.serve_command(served.engine, out, settings)
+        terminal.out(f"written to {out}: {command}", highlight=False)

@@ -14,6 +14,7 @@ from mtpc.methods.drafter import check_drafts
 # A text part runs on vLLM's V1 runner, without overlap of steps.
 V1_ENVIRONMENT = {"VLLM_USE_V2_MODEL_RUNNER": "0"}
 V1_ARGUMENTS = ["--no-async-scheduling"]
+V1_PREFIX = [f"{name}={value}" for name, value in V1_ENVIRONMENT.items()]  # of a shell command
 
 
 def resolve_num_drafts(drafter: Path, wanted: int | None, target: Target | None = None) -> int:
@@ -102,5 +103,5 @@ def serve_commands(target: Path, drafter: Path, num_drafts: int) -> list[str]:
         return [shlex.join([*vllm, json.dumps(values)]), shlex.join(sglang)]
     vllm.append(json.dumps(values))
     if method.reads_text:
-        vllm = [*(f"{name}={value}" for name, value in V1_ENVIRONMENT.items()), *vllm, *V1_ARGUMENTS]
+        vllm = [*V1_PREFIX, *vllm, *V1_ARGUMENTS]
     return [shlex.join(vllm), shlex.join([*sglang, *speculative_arguments(drafter), *steps])]

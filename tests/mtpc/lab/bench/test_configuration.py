@@ -170,12 +170,13 @@ def test_sglang_adapts_no_draft_model(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_text_part_is_served_by_the_v1_runner(tmp_path: Path) -> None:
     drafter = make_pair(tmp_path / "pair", Path(TARGET), "slem")
-    for engine, prefix in (("vllm", "VLLM_USE_V2_MODEL_RUNNER=0 vllm serve"), ("sglang", "python -m sglang")):
+    for engine, command, prefix in (("vllm", "vllm", "VLLM_USE_V2_MODEL_RUNNER=0 "), ("sglang", "python", "")):
         pair = MeasuredServer(engine, TARGET, str(drafter))
-        assert serve_command(pair, tmp_path / "own.yaml").startswith(prefix)
-        values = configuration(pair, [[1, 16, 3]], None)
+        values, plain = (configuration(pair, [[1, 16, drafts]], None) for drafts in (3, 0))
+        assert serve_command(engine, tmp_path / "own.yaml", values).startswith(prefix + command)
         assert values.get("no-async-scheduling", False) is (engine == "vllm")
-        assert "no-async-scheduling" not in configuration(pair, [[1, 16, 0]], None)
+        assert serve_command(engine, tmp_path / "own.yaml", plain).startswith(command)
+        assert "no-async-scheduling" not in plain
 
 
 def test_sglang_copies_with_an_autoregressive_part_as_well() -> None:
